@@ -9,16 +9,19 @@ from __future__ import annotations
 import json
 import os
 import re
+import tempfile
 import urllib.error
 import urllib.request
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from tests.support.obedient_server import ObedientServer, Reply
+from tests.support.unity_delta_server import PRIMITIVES, DeltaCalls, delta_error
 
 API = "/api/2.1/unity-catalog"
 PAGE_SIZE = 2
@@ -26,10 +29,6 @@ PAGE_SIZE = 2
 
 _SCHEMES = ("file", "s3", "gs", "abfs", "abfss")
 _NAME = re.compile(r"[a-zA-Z0-9_@-]+")
-_PRIMITIVES = re.compile(
-    r"boolean|byte|short|integer|long|float|double|date|timestamp|timestamp_ntz|string|binary|"
-    r"variant|decimal\(\d+,\d+\)"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +137,9 @@ class OurServer(ObedientServer):
     OWNER about schemas. ``volumes`` are places that volumes have. ``racing`` lets one name be
     registered several times, as the real server does in a race. While it is ``slow`` a
     gateway before it answers whoever registers a table, and the table is there a few
-    requests later.
+    requests later. The answers to the next ``lost_answers`` changes in :attr:`delta`, the API
+    for managed tables, get lost after the change was made. ``without_delta`` makes it a server
+    that doesn't have that API. Managed tables are below ``storage_root``.
     """
 
     def __init__(self) -> None:
@@ -151,8 +152,17 @@ class OurServer(ObedientServer):
         self.volumes: list[str] = []
         self.racing = False
         self.slow = False
+        self.lost_answers = 0
+        self.without_delta = False
+        self.delta = DeltaCalls(self)
+        self._folder = tempfile.TemporaryDirectory(prefix="unity-storage-")
+        self.storage_root = Path(self._folder.name).as_uri()
         self._begun: list[tuple[int, dict[str, Any]]] = []
         self._state = _State()
+
+    def __exit__(self, *exception: object) -> None:
+        super().__exit__(*exception)
+        self._folder.cleanup()
 
     def _reply(self, method: str, target: str, headers: Any, data: bytes) -> Reply | None:
         url = urlsplit(target)
@@ -166,15 +176,25 @@ class OurServer(ObedientServer):
                 return self.next_replies.popleft()
             if not url.path.startswith(API):
                 return 404, b"Status: 404\nDescription: Not Found\n"
+            is_delta = path.startswith("/delta/v1/") and not self.without_delta
             if headers.get("Authorization") != f"Bearer {self.token}":
+                if is_delta:
+                    return delta_error(401, "NotAuthorizedException", "Invalid access token.")
                 return _error(401, "UNAUTHENTICATED", "No authorization found.")
             body = json.loads(data) if data else {}
+            if is_delta:
+                parts = [unquote(part) for part in path.removeprefix("/delta/v1/").split("/")]
+                answer = self.delta.reply(method, parts, query, body)
+                if method != "GET" and self.lost_answers:
+                    self.lost_answers -= 1
+                    return None
+                return answer
             kind, *rest = [unquote(part) for part in path.strip("/").split("/")]
-            answer = getattr(self, f"_{method.lower()}_{kind.replace('-', '_')}", None)
-            if answer is None:
+            call = getattr(self, f"_{method.lower()}_{kind.replace('-', '_')}", None)
+            if call is None:
                 # With authorization off it is 404 or 405, in plain text.
                 return _error(500, "INTERNAL", "Couldn't unwrap service.")
-            reply: Reply = answer(body, query, *rest)
+            reply: Reply = call(body, query, *rest)
             return reply
 
     def _get_metastore_summary(self, _: Any, __: Any) -> Reply:
@@ -203,7 +223,7 @@ class OurServer(ObedientServer):
             parent, _dot, name = names[0].partition(".")
             if (parent, name) not in self._state.schemas:
                 return _error(404, "SCHEMA_NOT_FOUND", f"Schema not found: {names[0]}")
-            if not self._may_use():
+            if not self.may_use():
                 return DENIED
             return 200, {"name": name, "catalog_name": parent}
         catalog = query["catalog_name"]
@@ -228,7 +248,7 @@ class OurServer(ObedientServer):
         if any(other.startswith(f"{place}/") for other in [*taken, *self.volumes]):
             what = f"Input path '{place}' overlaps with other entities."
             return _error(403, "PERMISSION_DENIED", what)
-        if not self._may_create():
+        if not self.may_create():
             return DENIED
         if any(f"{place}/".startswith(f"{other}/") for other in [*taken, *self.volumes]):
             return DENIED
@@ -275,68 +295,78 @@ class OurServer(ObedientServer):
         (found,) = self._state.named(name)
         found["name"] = new_name
 
-    def _post_delta(self, body: Any, _: Any, *parts: str) -> Reply:
-        """Rename a table, the one thing of ``/delta/v1`` that is asked for here."""
-        _version, _c, catalog, _s, schema, _t, table, what = parts
-        assert what == "rename"
-        name, new = (f"{catalog}.{schema}.{each}" for each in (table, body["new-name"]))
-        if not self._state.named(name):
-            return _delta_error(404, "NoSuchTableException", f"Table not found: {name}")
-        if not (self._may_drop() and self._may_create()):
-            return _delta_error(403, "PermissionDeniedException", "Access denied.")
-        if new != name and self._state.named(new):
-            return _delta_error(409, "AlreadyExistsException", f"Table already exists: {new}")
-        self.rename(name, body["new-name"])
-        return 204, b""
-
     def _get_tables(self, _: Any, query: dict[str, str], *names: str) -> Reply:
         if names:
             if names[0].count(".") != 2:
                 return _error(400, "INVALID_ARGUMENT", f"Invalid table name: {names[0]}")
-            return self._one(names[0], lambda found: (200, found) if self._may_see() else DENIED)
+            return self._one(names[0], lambda found: (200, found) if self.may_see() else DENIED)
         parent = query["catalog_name"], query["schema_name"]
         if parent not in self._state.schemas:
             return _error(404, "SCHEMA_NOT_FOUND", f"Schema not found: {'.'.join(parent)}")
         found = [t for t in self._state.tables if (t["catalog_name"], t["schema_name"]) == parent]
-        found = found if self._may_see() else []
+        found = found if self.may_see() else []
         return _page("tables", found, query)
 
     def _delete_tables(self, _: Any, __: Any, name: str) -> Reply:
         def delete(found: dict[str, Any]) -> Reply:
-            if not self._may_drop():
+            if not self.may_drop():
                 return DENIED
-            self._state.tables.remove(found)
+            self.forget(found)
             return 200, b"200 OK"
 
         if name.count(".") != 2:
             return _error(400, "INVALID_ARGUMENT", f"Invalid table name: {name}")
         return self._one(name, delete)
 
-    def _may_use(self) -> bool:
+    def has_catalog(self, name: str) -> bool:
+        """Tell whether there is a catalog."""
+        return name in self._state.catalogs
+
+    def has_schema(self, catalog: str, name: str) -> bool:
+        """Tell whether there is a schema."""
+        return (catalog, name) in self._state.schemas
+
+    def tables_named(self, name: str) -> list[dict[str, Any]]:
+        """Return the tables of one full name."""
+        return self._state.named(name)
+
+    def keep(self, table: dict[str, Any]) -> None:
+        """Keep a table that has its id."""
+        self._state.tables.append(table)
+
+    def forget(self, table: dict[str, Any]) -> None:
+        """Delete a table."""
+        self._state.tables.remove(table)
+
+    def may_use(self) -> bool:
         """Tell whether the user may use a schema, as its owner or by a privilege."""
         has = self.privileges
         return "USE CATALOG" in has and bool(has & {"USE SCHEMA", "SCHEMA OWNER"})
 
-    def _may_create(self) -> bool:
+    def may_create(self) -> bool:
         """Tell whether the user may create a table in a schema."""
         has = self.privileges
-        return self._may_use() and bool(
+        return self.may_use() and bool(
             {"USE SCHEMA", "CREATE TABLE"} <= has or "SCHEMA OWNER" in has
         )
 
-    def _may_see(self) -> bool:
+    def may_see(self) -> bool:
         """Tell whether the user may look at a table."""
         mine = {"OWNER", "SELECT", "MODIFY", "SCHEMA OWNER"}
-        return self._may_use() and bool(self.privileges & mine)
+        return self.may_use() and bool(self.privileges & mine)
 
-    def _may_drop(self) -> bool:
+    def may_commit(self) -> bool:
+        """Tell whether the user may change a managed table; to own the schema isn't enough."""
+        return self.may_use() and bool(self.privileges & {"OWNER", "MODIFY"})
+
+    def may_drop(self) -> bool:
         """Tell whether the user may drop a table."""
-        return self._may_use() and bool(self.privileges & {"OWNER", "SCHEMA OWNER"})
+        return self.may_use() and bool(self.privileges & {"OWNER", "SCHEMA OWNER"})
 
-    def _may_open(self, operation: str) -> bool:
+    def may_open(self, operation: str) -> bool:
         """Tell whether the user may open a table's files; to own the schema isn't enough."""
         needed = {"SELECT"} if operation == "READ" else {"SELECT", "MODIFY"}
-        return self._may_use() and ("OWNER" in self.privileges or needed <= self.privileges)
+        return self.may_use() and ("OWNER" in self.privileges or needed <= self.privileges)
 
     def _one(self, name: str, answer: Callable[[dict[str, Any]], Reply]) -> Reply:
         found = self._state.named(name)
@@ -352,29 +382,40 @@ class OurServer(ObedientServer):
             uuid.UUID(body["table_id"])
         except ValueError:
             return _error(400, "INVALID_ARGUMENT", f"Invalid UUID string: {body['table_id']}")
-        found = [t for t in self._state.tables if t["table_id"] == body["table_id"]]
-        if not found:
+        places = {one: each.location for one, each in self.delta.staging.items()}
+        places |= {table["table_id"]: table["storage_location"] for table in self._state.tables}
+        place = places.get(body["table_id"])
+        if place is None:
             what = "Neither table nor staging table found with id"
             return _error(404, "TABLE_NOT_FOUND", f"{what}: {body['table_id']}")
-        if not self._may_open(body["operation"]) or body["operation"] in self.forbidden:
-            return _error(403, "PERMISSION_DENIED", "Access denied.")
+        if not self.may_open(body["operation"]) or body["operation"] in self.forbidden:
+            return DENIED
+        return self._credentials_for(place)
+
+    def _post_temporary_path_credentials(self, body: Any, _: Any) -> Reply:
+        operation = body["operation"].removeprefix("PATH_")
+        inside = any(
+            f"{body['url']}/".startswith(f"{table['storage_location']}/")
+            for table in self._state.tables
+        )
+        needed = {"READ FILES"} if operation == "READ" else {"READ FILES", "WRITE FILES"}
+        if not (needed <= self.privileges or (inside and self.may_open(operation))):
+            return DENIED
+        return self._credentials_for(body["url"])
+
+    def _credentials_for(self, place: str) -> Reply:
+        """Return the credentials that the server has, for a place."""
         none = {"aws_temp_credentials": None, "azure_user_delegation_sas": None}
         none |= {"gcp_oauth_token": None, "expiration_time": None}
         status, given = self.credentials
         if status != 200:
             return status, given
-        place = found[0]["storage_location"]
         return 200, {**none, "url": place, **({} if place.startswith("file:") else given)}
 
 
 def _error(status: int, code: str, message: str) -> Reply:
     details = [{"reason": code, "@type": "type.googleapis.com/google.rpc.ErrorInfo"}]
     return status, {"error_code": code, "details": details, "message": message}
-
-
-def _delta_error(status: int, kind: str, message: str) -> Reply:
-    """Return an error as everything below ``/delta/v1`` writes it."""
-    return status, {"error": {"message": message, "type": kind, "code": status, "stack": None}}
 
 
 DENIED = _error(403, "PERMISSION_DENIED", "Access denied.")
@@ -390,7 +431,7 @@ def _odd_field(field: Mapping[str, Any], path: str) -> str | None:
 
 def _odd_type(kind: Any, path: str) -> str | None:
     if isinstance(kind, str):
-        known = _PRIMITIVES.fullmatch(kind)
+        known = PRIMITIVES.fullmatch(kind)
         return None if known else f"{path}: Unsupported Delta primitive type: {kind}"
     match kind["type"]:
         case "struct" if kind["fields"]:

@@ -10,8 +10,9 @@ import time
 from collections.abc import Callable
 
 from lakeferry.errors import CatalogUnavailable, InvalidInput
-from lakeferry.storage import rest_request
+from lakeferry.storage import normalise, rest_request
 from lakeferry.storage.rest_request import TIMEOUT_S, Answer
+from lakeferry.storage.uris import split
 
 __all__ = ["TIMEOUT_S", "Answer", "CatalogRest"]
 
@@ -44,6 +45,17 @@ class CatalogRest(rest_request.Rest):
             timeout_s=timeout_s,
             pause=pause,
         )
+
+    def location(self, text: object) -> str:
+        """Return the normalised URI of a place that the server names."""
+        if not isinstance(text, str):
+            raise self.unavailable("it doesn't say where the table is")
+        try:
+            return normalise(text) if text.startswith("/") else str(split(text))
+        except InvalidInput as unknown:
+            raise self.unavailable(
+                f"the table is at a place that can't be opened: {unknown}"
+            ) from unknown
 
 
 def _checked_token(token: str | None, setting: str) -> str | None:

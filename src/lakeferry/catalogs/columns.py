@@ -1,15 +1,18 @@
 """Converts a Delta schema to the columns that Unity Catalog stores.
 
-Each column has three descriptions: ``type_name`` is one word of a fixed list,
-``type_text`` the type as Spark's catalogs write it (``bigint``, ``struct<a:int>``),
-and ``type_json`` the field as in the schema, with its metadata. The server is strict:
-each field must be complete, and what Spark wouldn't write into a catalog either
-(columns without a type, user-defined types) is left out.
+Its API for Delta tables takes the schema as it is, with other names in nested types
+(:func:`kebab_schema`). In its older API (:func:`columns`), each column has three descriptions:
+``type_name`` is one word of a fixed list, ``type_text`` the type as Spark's catalogs write it
+(``bigint``, ``struct<a:int>``), and ``type_json`` the field as in the schema, with its metadata.
+The server is strict: each field must be complete, and what Spark wouldn't write into a catalog
+either (columns without a type, user-defined types) is left out.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -43,13 +46,29 @@ def catalog_columns(metadata: Metadata) -> list[dict[str, Any]]:
 
     Raises :class:`~lakeferry.errors.CorruptLog` for a schema that can't be read.
     """
-    try:
+    with _readable():
         fields = _typed(msgspec.json.decode(metadata.schema_string)["fields"])
         partitions = {name: index for index, name in enumerate(metadata.partition_columns)}
         return [
             _column(position, field, partitions.get(field["name"]))
             for position, field in enumerate(fields)
         ]
+
+
+def kebab_schema(metadata: Metadata) -> dict[str, Any]:
+    """Return the schema of a table as ``/delta/v1`` takes it: ``element-type``, ``key-type``.
+
+    Raises :class:`~lakeferry.errors.CorruptLog` for a schema that can't be read.
+    """
+    with _readable():
+        fields = _typed(msgspec.json.decode(metadata.schema_string)["fields"])
+        return {"type": "struct", "fields": [_kebab_field(field) for field in fields]}
+
+
+@contextmanager
+def _readable() -> Iterator[None]:
+    try:
+        yield
     except (
         msgspec.MsgspecError,
         AttributeError,
@@ -78,6 +97,39 @@ def _column(position: int, field: dict[str, Any], partition: int | None) -> dict
     if isinstance(comment, str):
         column["comment"] = comment
     return column
+
+
+def _kebab_field(field: dict[str, Any]) -> dict[str, Any]:
+    # Exactly these four: the server refuses every other field.
+    return {
+        "name": field["name"],
+        "type": _kebab_type(field["type"]),
+        "nullable": field["nullable"],
+        "metadata": field["metadata"],
+    }
+
+
+def _kebab_type(kind: Any) -> Any:
+    if not isinstance(kind, dict):
+        return kind
+    match kind["type"]:
+        case "struct":
+            return {"type": "struct", "fields": [_kebab_field(each) for each in kind["fields"]]}
+        case "array":
+            return {
+                "type": "array",
+                "element-type": _kebab_type(kind["elementType"]),
+                "contains-null": kind["containsNull"],
+            }
+        case "map":
+            return {
+                "type": "map",
+                "key-type": _kebab_type(kind["keyType"]),
+                "value-type": _kebab_type(kind["valueType"]),
+                "value-contains-null": kind["valueContainsNull"],
+            }
+        case _:
+            return kind
 
 
 def _typed(fields: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -459,7 +459,7 @@ class UnityCatalog(Catalog):
             return None
         if not answer.ok:
             return self._rest.unavailable(answer.problem)
-        return self._location(answer.body.get("url"))
+        return self._rest.location(answer.body.get("url"))
 
     def _table(self, info: Mapping[str, Any]) -> CatalogTable:
         """Return a table as the server describes it; refuse one that isn't a Delta table."""
@@ -476,20 +476,9 @@ class UnityCatalog(Catalog):
                 name=name,
             )
         metastore = info.get("metastore_id") or self._metastore_id()
-        place = self._location(info["storage_location"])
+        place = self._rest.location(info["storage_location"])
         managed = info.get("table_type") == "MANAGED"
         return CatalogTable(name, place, canonical(table_id) or table_id, metastore, managed)
-
-    def _location(self, text: object) -> str:
-        """Return the normalised URI of a place that the server names."""
-        if not isinstance(text, str):
-            raise self._rest.unavailable("it doesn't say where the table is")
-        try:
-            return normalise(text) if text.startswith("/") else str(split(text))
-        except InvalidInput as unknown:
-            raise self._rest.unavailable(
-                f"the table is at a place that can't be opened: {unknown}"
-            ) from unknown
 
     def _done(self, answer: Answer) -> Mapping[str, Any]:
         if not answer.ok:

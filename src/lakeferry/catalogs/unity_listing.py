@@ -12,12 +12,38 @@ from lakeferry.errors import Forbidden
 
 def find_listed(rest: CatalogRest, table_id: str, requests: int) -> Mapping[str, Any] | None:
     """Return the listed table with that id, found within ``requests`` requests."""
-    pages = _Pages(rest, requests)
+    return _search(_Pages(rest, requests), table_id)
+
+
+def _search(pages: _Pages, table_id: str) -> Mapping[str, Any] | None:
     for catalog in pages.of("catalogs"):
         for schema in pages.of("schemas", catalog_name=catalog.get("name")):
             for info in _tables(pages, catalog.get("name"), schema.get("name")):
                 if canonical(info.get("table_id")) == table_id:
                     return info
+    return None
+
+
+def find_name(rest: CatalogRest, table_id: str, former: str, requests: int) -> str | None:
+    """Return the full name of the listed table with that id, ``None`` if there is none.
+
+    ``former`` is a name that it had: a renamed table stays in its schema, so that is listed
+    first. Raises :class:`~lakeferry.errors.CatalogUnavailable` if there are more tables than
+    ``requests`` requests return.
+    """
+    catalog, schema, _ = former.split(".")
+    pages = _Pages(rest, requests)
+    for info in _tables(pages, catalog, schema):
+        if canonical(info.get("table_id")) == table_id:
+            return f"{catalog}.{schema}.{info.get('name')}"
+    found = _search(pages, table_id)
+    if found is not None:
+        return ".".join(str(found.get(part)) for part in ("catalog_name", "schema_name", "name"))
+    if not pages.left:
+        raise rest.unavailable(
+            f"the table {table_id} isn't among the first tables that it lists",
+            "look for the table with that id in Unity Catalog, and use its name",
+        )
     return None
 
 
@@ -51,13 +77,13 @@ class _Pages:
 
     def __init__(self, rest: CatalogRest, left: int) -> None:
         self._rest = rest
-        self._left = left
+        self.left = left
 
     def of(self, what: str, **query: Any) -> Iterator[Mapping[str, Any]]:
         """Yield the items of a listing; one that is missing or forbidden by now is empty."""
         token = ""
-        while self._left > 0:
-            self._left -= 1
+        while self.left > 0:
+            self.left -= 1
             # Zero lets the server choose the page size.
             more = {"max_results": "0", **query, **({"page_token": token} if token else {})}
             try:

@@ -22,7 +22,7 @@ DOMAINS = ("delta.clustering", "delta.rowTracking")
 
 _DERIVED = frozenset(
     {
-        "delta.clusteringColumns",
+        "clusteringColumns",
         "delta.lastCommitTimestamp",
         "delta.lastUpdateVersion",
         "delta.minReaderVersion",

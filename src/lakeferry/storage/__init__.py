@@ -6,7 +6,8 @@
 explicitly, never anything found in the environment: credentials are looked up again wherever the
 store is opened. If the user's own options hold a secret, the configuration contains it too (it
 travels inside a task's closure, never in Spark's configuration, which its pages show); its ``repr``
-leaves options out, so that no log line and no traceback repeats one.
+leaves options out, so that no log line and no traceback repeats one. Credentials that a catalog
+issues for a while are asked for again by its ``renewal``, wherever the store is opened.
 """
 
 from __future__ import annotations

@@ -5,6 +5,8 @@ Options are spelled as object_store and delta-rs spell them, in any case:
 ``retry_timeout``, ``backoff_config.init_backoff`` and so on. They have precedence over the
 environment (``AWS_*``, ``GOOGLE_*``, ``AZURE_*``), which obstore reads by itself; the environment
 has precedence over AWS's shared files, of which static keys, region and endpoint are read.
+Credentials that a catalog issues (:mod:`lakeferry.storage.vended_credentials`) have precedence over
+all but options.
 
 Time is bounded, so that a call to a store that is down fails within about 15 seconds: five to
 connect, fifteen for a silent server, and no new attempt after ten. The silence is measured from the
@@ -19,8 +21,8 @@ import os
 import re
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
-from datetime import timedelta
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,10 +30,12 @@ from typing import TYPE_CHECKING, Any
 import obstore.exceptions
 from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
 
-from lakeferry.errors import InvalidInput
+from lakeferry.errors import InvalidInput, LakeferryError, Unauthorized
 from lakeferry.storage.cloud_errors import credentials_for
+from lakeferry.storage.option_spellings import subject
 from lakeferry.storage.store import StoreConfig
 from lakeferry.storage.uris import UriParts, split
+from lakeferry.storage.vended_credentials import RenewedCredentials, VendedCredentials, renewed
 
 _NO_ACCOUNT = "Account must be specified"
 
@@ -69,6 +73,8 @@ _UNITS_S = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
 
 _LEADS = {"s3": "aws_", "gs": "google_", "az": "azure_", "abfss": "azure_", "lakefs": "lakefs_"}
 
+_MOST_SECRETS = 4
+
 _memories: dict[str, MemoryStore] = {}
 _memories_lock = threading.Lock()
 
@@ -87,7 +93,9 @@ class Clients:
             if not any(name.lower().startswith(other) for other in _LEADS.values() if other != lead)
         }
         self._retries = _take_retries(self._options)
-        self._known: tuple[str, str] | None = None
+        self._known: dict[str, str] = {}
+        own = any(subject(name) == "credentials" for name in self._options)
+        self._renewed = renewed(config.renewal) if config.renewal is not None and not own else None
         self._quick = self._make({})
 
     @property
@@ -105,8 +113,12 @@ class Clients:
 
         ``None`` for keys from elsewhere, such as an instance's role.
         """
-        known, secret = self._known or (None, "")
-        return secret if known == key else None
+        return self._known.get(key)
+
+    def failed_renewal(self, error: Exception) -> LakeferryError | None:
+        """Return why a catalog issued no credentials, if a request failed for that reason."""
+        is_about_us = isinstance(error, obstore.exceptions.UnauthenticatedError)
+        return self._renewed.failure if self._renewed is not None and is_about_us else None
 
     def _make(self, more: Mapping[str, str]) -> CloudClient:
         if self.place.scheme == "memory":
@@ -118,6 +130,8 @@ class Clients:
         try:
             if self.place.scheme == "s3":
                 return self._make_s3(settings, common)
+            if self._renewed is not None:
+                common["credential_provider"] = _Provider(self._renewed, self.place.scheme)
             if self.place.scheme == "gs":
                 return GCSStore(self.place.container, config=_typed(settings), **common)
             if self.place.account is not None:
@@ -140,11 +154,13 @@ class Clients:
             ) from error
 
     def _make_s3(self, settings: dict[str, str], common: dict[str, Any]) -> CloudClient:
-        profile = _shared_profile(self._options)
+        profile = _shared_profile(self._options, needs_key=self._renewed is None)
         key = _pop(settings, "access_key_id")
         secret = _pop(settings, "secret_access_key")
         token = _pop(settings, "session_token", "token")
-        if key is None and secret is None and profile is not None:
+        if self._renewed is not None:
+            common["credential_provider"] = _Provider(self._renewed, "s3", self._known)
+        elif key is None and secret is None and profile is not None:
             key, secret, token = profile.key, profile.secret, profile.token
         if (key is None) != (secret is None):
             raise InvalidInput(
@@ -161,11 +177,13 @@ class Clients:
                 "expires_at": None,
             }
             common["credential_provider"] = lambda: credential
-            self._known = (key, secret)
+            self._known[key] = secret
+        elif self._renewed is not None:
+            pass
         elif (found_key := os.environ.get("AWS_ACCESS_KEY_ID")) and (
             found_secret := os.environ.get("AWS_SECRET_ACCESS_KEY")
         ):
-            self._known = (found_key, found_secret)
+            self._known[found_key] = found_secret
         given = [settings.pop(name) for name in _ENDPOINT_OPTIONS if name in settings]
         found = [os.environ[name] for name in _ENDPOINT_VARIABLES if os.environ.get(name)]
         shared = [profile.endpoint] if profile and profile.endpoint else []
@@ -182,6 +200,46 @@ class Clients:
 
 
 @dataclass(frozen=True, slots=True)
+class _Provider:
+    """Gives obstore credentials that are renewed before they expire.
+
+    obstore asks again five minutes before they expire, and before each request after that.
+    ``secrets`` remembers the secret of each S3 key.
+    """
+
+    renewed: RenewedCredentials
+    scheme: str
+    secrets: dict[str, str] = field(default_factory=dict)
+
+    def __call__(self) -> Any:
+        found = self.renewed.current()
+        expires = None
+        if found.expires_ms is not None:
+            expires = datetime.fromtimestamp(found.expires_ms / 1000, UTC)
+        return {**self._credential(found), "expires_at": expires}
+
+    def _credential(self, found: VendedCredentials) -> dict[str, Any]:
+        options = found.options
+        try:
+            if self.scheme == "gs":
+                return {"token": options["google_bearer_token"]}
+            if self.scheme != "s3":
+                return {"sas_token": options["azure_storage_sas_token"].removeprefix("?")}
+            key, secret = options["aws_access_key_id"], options["aws_secret_access_key"]
+        except KeyError as missing:
+            # Only the failed request shows it, as the catalog may do better next time.
+            raise Unauthorized(
+                "the catalog issued credentials for another kind of store",
+                cause=f"{missing.args[0]} is missing",
+            ) from None
+        self.secrets[key] = secret
+        while len(self.secrets) > _MOST_SECRETS:
+            del self.secrets[next(iter(self.secrets))]
+        token = options.get("aws_session_token") or None
+        return {"access_key_id": key, "secret_access_key": secret, "token": token}
+
+
+@dataclass(frozen=True, slots=True)
 class _Profile:
     """The settings of one profile in AWS's shared files."""
 
@@ -192,7 +250,7 @@ class _Profile:
     endpoint: str | None
 
 
-def _shared_profile(options: Mapping[str, str]) -> _Profile | None:
+def _shared_profile(options: Mapping[str, str], *, needs_key: bool) -> _Profile | None:
     """Read the profile that the AWS tools would use, unless credentials come from elsewhere."""
     if any(os.environ.get(name) for name in _CREDENTIAL_VARIABLES):
         return None
@@ -213,7 +271,7 @@ def _shared_profile(options: Mapping[str, str]) -> _Profile | None:
             raise InvalidInput(f"can't read {file}", cause=str(error)) from error
         if parser.has_section(section):
             values.update(parser.items(section))
-    if chosen and "aws_access_key_id" not in values:
+    if chosen and needs_key and "aws_access_key_id" not in values:
         raise InvalidInput(
             f"the AWS profile {chosen!r} has no static key",
             cause="Lakeferry reads keys only; it doesn't sign in, assume a role or run a program",

@@ -6,7 +6,7 @@ import builtins
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from lakeferry.storage.store import ObjectInfo, Partial, PartsUpload, SignedPut, Store, StoreConfig
+from lakeferry.storage.store import ObjectInfo, Partial, PartsUpload, SignedPut, Store
 
 
 class FolderStore(Store):
@@ -17,7 +17,7 @@ class FolderStore(Store):
         self._whole = whole
         self.asks_catalog = whole.asks_catalog
         self._lead = f"{folder}/"
-        self.config = StoreConfig(f"{whole.uri}/{folder}", whole.config.options)
+        self.config = replace(whole.config, uri=f"{whole.uri}/{folder}", aliases=None)
         self.calls = whole.calls
 
     def list(

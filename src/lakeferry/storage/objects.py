@@ -412,7 +412,8 @@ class ObjectStore(Store):
         try:
             yield
         except RAISED as error:
-            raise as_ours(error, path, self.uri, changes=changes) from error
+            refused = self._clients.failed_renewal(error)
+            raise refused or as_ours(error, path, self.uri, changes=changes) from error
 
 
 def concurrently(act: Callable[[str], _T], items: Sequence[str]) -> builtins.list[_T]:

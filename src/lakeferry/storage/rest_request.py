@@ -1,7 +1,8 @@
 """One bounded request to a REST service.
 
-An answer is a JSON object with a status of 2xx, 400, 404, 409 or 410, which the
-caller interprets. Everything else is raised here: 401 and 403 as
+An answer is a JSON object with a status of 2xx, 400, 404, 409 or 410 (or another one of
+:attr:`Rest.meaningful`), which the caller interprets. Everything else is raised here: 401 and
+403 as
 :class:`~lakeferry.errors.Unauthorized` and :class:`~lakeferry.errors.Forbidden`,
 everything that isn't an answer (no connection, another status, something other
 than JSON, too much of it, too late) as :attr:`Rest.unavailable_as`.
@@ -40,7 +41,6 @@ LARGEST_ANSWER_BYTES = 16 << 20
 
 _CHUNK_BYTES = 64 << 10
 _SLOWEST_BYTES_PER_S = 64 << 10
-_MEANINGFUL = frozenset({400, 404, 409, 410})
 _UNSATISFIABLE = 416
 _BUSY = frozenset({429, 502, 503, 504})
 _NOT_BEGUN = frozenset({429, 503})
@@ -63,7 +63,11 @@ class Answer:
     @property
     def problem(self) -> str:
         """The service's own error message."""
-        code, message = self.body.get("error_code"), self.body.get("message")
+        error = self.body.get("error")
+        if isinstance(error, dict):
+            code, message = error.get("type"), error.get("message")
+        else:
+            code, message = self.body.get("error_code"), self.body.get("message")
         said = ": ".join(str(part) for part in (code, message) if part)
         return (said or f"status {self.status}")[:_SHOWN_CHARACTERS]
 
@@ -80,6 +84,8 @@ class Rest:
     """The field of an error that has the service's address."""
     credential: ClassVar[str] = "key"
     owner: ClassVar[str] = "ask the owner of the data for the permission"
+    meaningful: ClassVar[frozenset[int]] = frozenset({400, 404, 409, 410})
+    """Statuses besides 2xx that the caller interprets."""
 
     def __init__(
         self,
@@ -158,6 +164,10 @@ class Rest:
         begin = first if status == 200 else 0
         return content[begin : begin + length]
 
+    def is_final(self, status: int, content: bytes) -> bool:  # noqa: ARG002
+        """Return whether an answer with the status of a busy service is one to interpret."""
+        return False
+
     def unavailable(self, cause: str, remedy: str | None = None) -> LakeferryError:
         """Return the error for a service that doesn't answer, or gives an invalid answer."""
         return self.unavailable_as(
@@ -187,7 +197,7 @@ class Rest:
                 cause = str(error) or type(error).__name__
                 begun = not isinstance(error, ConnectionRefusedError)
             else:
-                if status not in _BUSY:
+                if status not in _BUSY or self.is_final(status, content):
                     return status, content
                 cause, begun = f"status {status}", status not in _NOT_BEGUN
             if once and begun:
@@ -255,7 +265,7 @@ class Rest:
         answer = Answer(status, body or {})
         if status in (401, 403):
             raise self._refusal(answer)
-        if status >= 300 and status not in _MEANINGFUL:
+        if status >= 300 and status not in self.meaningful:
             raise self.unavailable(answer.problem)
         if body is None and (content or not answer.ok):
             raise self.unavailable(

@@ -30,6 +30,7 @@ from dataclasses import dataclass, field
 
 from lakeferry.errors import ObjectNotFound, StorageUnavailable
 from lakeferry.storage.call_counts import Calls
+from lakeferry.storage.vended_credentials import CredentialSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +56,8 @@ class StoreConfig:
     aliases: tuple[tuple[str, str], ...] | None = None
     """For a table whose catalog decides about its commits: names in its log that stand for
     other objects, with the names of those objects. ``None`` for all other places."""
+    renewal: CredentialSource | None = field(default=None, repr=False)
+    """Asks a catalog for credentials; the user's own options replace them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,109 @@
+"""Unity Catalog as the catalog that decides about a managed table's commits.
+
+A table is called by its name, and each request says which id it must have. If the name leads to
+another table or to none, the table was renamed or dropped: its present name is found by its id.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from lakeferry.catalogs.unity_delta import UnityDelta, UpdateRefusal
+from lakeferry.catalogs.unity_delta_messages import (
+    AddCommit,
+    LoadedTable,
+    SentCommit,
+    SetLatestBackfilledVersion,
+    Update,
+    updates_of,
+)
+from lakeferry.errors import TableNotFound
+from lakeferry.table.managed import Answer, CatalogHead, CommitCatalog, Proposal
+
+_MOST_RENAMES = 4
+"""How many times in a row a table is looked for, as it may be renamed meanwhile."""
+
+_ANSWERS = {UpdateRefusal.CONFLICT: Answer.CONFLICT, UpdateRefusal.FULL: Answer.FULL}
+
+
+class UnityCommitCatalog(CommitCatalog):
+    """The table with ``table_id``, which was called ``table_name`` (``catalog.schema.table``).
+
+    ``renamed`` is told each new name that the table is found under.
+    """
+
+    def __init__(
+        self,
+        api: UnityDelta,
+        table_name: str,
+        table_id: str,
+        *,
+        renamed: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        """Ask nothing yet."""
+        self._api = api
+        self._renamed = renamed
+        self.table_id = table_id
+        self.table_name = table_name
+        self.name = f"unity:{table_name}"
+
+    def head(self) -> CatalogHead:
+        """Return what the catalog says of the table now."""
+        return self.load().as_head()
+
+    def load(self) -> LoadedTable:
+        """Return the whole description that the catalog has of the table now."""
+        for _ in range(_MOST_RENAMES):
+            found = self._api.find(self.table_name)
+            if found is not None and found.metadata.table_uuid == self.table_id:
+                return found
+            self._follow()
+        raise self._changing()
+
+    def propose(self, proposal: Proposal) -> Answer:
+        """Propose a commit, with what it changes of the catalog's own description."""
+        commit = AddCommit(commit=SentCommit.of(proposal.commit))
+        said = self._update([commit, *updates_of(proposal.changes)])
+        return _ANSWERS[said] if isinstance(said, UpdateRefusal) else Answer.RATIFIED
+
+    def report_published(self, version: int) -> None:
+        """Tell the catalog that all commits up to ``version`` are durably published."""
+        said = self._update([SetLatestBackfilledVersion(latest_published_version=version)])
+        if isinstance(said, UpdateRefusal):
+            raise self._api.rest.unavailable(
+                f"it doesn't accept that version {version} of {self.name} is published"
+            )
+
+    def _update(self, updates: Sequence[Update]) -> LoadedTable | UpdateRefusal:
+        for _ in range(_MOST_RENAMES):
+            said = self._api.update(self.table_name, self.table_id, updates)
+            if said is not UpdateRefusal.OTHER_TABLE:
+                return said
+            # It also says so if another client has locked the table for too long.
+            self.load()
+        raise self._changing()
+
+    def _follow(self) -> None:
+        """Find the name that the table has now."""
+        for _ in range(2):
+            # A listing may miss a table that is renamed while its pages are read.
+            name = self._api.find_name(self.table_id, self.table_name)
+            if name is not None:
+                break
+        else:
+            raise TableNotFound(
+                f"{self.name} doesn't exist any more",
+                cause=f"no table in Unity Catalog at {self._api.place} has its id {self.table_id}",
+                remedy="ask who dropped it, or who took the privileges on it from you",
+                name=self.table_name,
+                table_id=self.table_id,
+                catalog=self._api.place,
+            )
+        if name != self.table_name:
+            self.table_name, self.name = name, f"unity:{name}"
+            self._renamed(name)
+
+    def _changing(self) -> Exception:
+        return self._api.rest.unavailable(
+            f"the name of the table {self.table_id} changes all the time", "try again"
+        )

@@ -1,0 +1,118 @@
+"""Sources of the credentials that Unity Catalog issues, for stores that renew them.
+
+A source is a frozen value and travels to executors. The token is the one in ``UC_TOKEN`` of the
+process in which the source runs; a token that was given explicitly travels inside the value, as
+the user's other options do.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from lakeferry.catalogs.unity import TOKEN_VARIABLE
+from lakeferry.catalogs.unity_delta import UnityDelta
+from lakeferry.catalogs.unity_delta_messages import StorageCredential
+from lakeferry.errors import InvalidInput, TableNotFound, Unauthorized
+from lakeferry.storage.uris import split
+from lakeferry.storage.vended_credentials import VendedCredentials
+
+_OPTIONS = {
+    "s3.access-key-id": "aws_access_key_id",
+    "s3.secret-access-key": "aws_secret_access_key",
+    "s3.session-token": "aws_session_token",
+    "azure.sas-token": "azure_storage_sas_token",
+    "gcs.oauth-token": "google_bearer_token",
+}
+
+
+def issued_for(location: str, found: Iterable[StorageCredential]) -> VendedCredentials | None:
+    """Return the credentials whose prefix fits a place best; ``None`` if none fits."""
+    wanted = _folder(location)
+    fitting = [one for one in found if wanted.startswith(_folder(one.prefix))]
+    if not fitting:
+        return None
+    best = max(fitting, key=lambda one: len(one.prefix))
+    options = {_OPTIONS[key]: value for key, value in best.config.items() if key in _OPTIONS}
+    given = {key: value for key, value in options.items() if value}
+    return VendedCredentials(given, best.expiration_time_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class UnityCredentialSource(ABC):
+    """What all sources have: the server, the place, and a token that was given explicitly."""
+
+    url: str
+    location: str
+    token: str | None = field(default=None, repr=False, kw_only=True)
+
+    def __call__(self) -> VendedCredentials:
+        """Ask the catalog for new credentials."""
+        token = self.token if self.token is not None else os.environ.get(TOKEN_VARIABLE)
+        found = self._ask(UnityDelta(self.url, token))
+        if found is None or not found.options:
+            raise Unauthorized(
+                f"Unity Catalog issues no credentials for {self.location}",
+                remedy="give your own storage options for that place",
+                uri=self.location,
+            )
+        return found
+
+    @abstractmethod
+    def _ask(self, api: UnityDelta) -> VendedCredentials | None:
+        """Return credentials for the place."""
+
+
+@dataclass(frozen=True, slots=True)
+class StagingCredentialSource(UnityCredentialSource):
+    """Credentials for a staging table's place, for the user who allocated it.
+
+    They are issued after the table was created too, whatever it is called by then.
+    """
+
+    table_id: str
+
+    def _ask(self, api: UnityDelta) -> VendedCredentials | None:
+        return issued_for(self.location, api.staging_credentials(self.table_id))
+
+
+@dataclass(frozen=True, slots=True)
+class TableCredentialSource(UnityCredentialSource):
+    """Credentials for a table's place; if the table was renamed, its name is found by its id."""
+
+    table_name: str
+    table_id: str
+    write: bool = True
+
+    def _ask(self, api: UnityDelta) -> VendedCredentials | None:
+        try:
+            found = api.credentials(self.table_name, write=self.write)
+        except TableNotFound:
+            found = ()
+        fitting = issued_for(self.location, found)
+        if fitting is None and (name := self._name(api)) is not None:
+            fitting = issued_for(self.location, api.credentials(name, write=self.write))
+        return fitting
+
+    def _name(self, api: UnityDelta) -> str | None:
+        name = api.find_name(self.table_id, self.table_name)
+        return None if name == self.table_name else name
+
+
+@dataclass(frozen=True, slots=True)
+class PathCredentialSource(UnityCredentialSource):
+    """Credentials for any place that the catalog knows."""
+
+    write: bool = True
+
+    def _ask(self, api: UnityDelta) -> VendedCredentials | None:
+        return issued_for(self.location, api.path_credentials(self.location, write=self.write))
+
+
+def _folder(location: str) -> str:
+    with suppress(InvalidInput):
+        location = str(split(location))
+    return location.rstrip("/") + "/"

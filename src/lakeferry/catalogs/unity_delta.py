@@ -1,0 +1,420 @@
+"""Unity Catalog's API for managed tables (``/api/2.1/unity-catalog/delta/v1``), as of version 0.7.
+
+The limits of the server, and what follows from them here:
+
+* a name isn't unique in a race, and then no request for it is answered any more: after a table
+  is created or renamed, the name has to lead to it (:meth:`UnityDelta.create_table`,
+  :meth:`UnityDelta.rename`);
+* a table can't be looked up by its id; a renamed table is found by listing
+  (:meth:`UnityDelta.find_name`);
+* a repeated request may be refused though the first one succeeded, so what happened is decided
+  by the table's id and never by a status;
+* staging tables can't be listed or deleted, and only who made one may finish it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from enum import Enum
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+import msgspec
+
+from lakeferry.catalogs.catalog import check_name
+from lakeferry.catalogs.catalog_rest import TIMEOUT_S, Answer
+from lakeferry.catalogs.unity import API, LISTING_REQUESTS, TOKEN_VARIABLE, URL_VARIABLE
+from lakeferry.catalogs.unity_delta_messages import (
+    ApiConfig,
+    LoadedTable,
+    NewTable,
+    StagingTable,
+    StorageCredential,
+    StorageCredentials,
+    Update,
+)
+from lakeferry.catalogs.unity_delta_rest import (
+    CONFLICT,
+    EXHAUSTED,
+    LEAD,
+    MISSING,
+    MISSING_PARENT,
+    OTHER_TABLE,
+    DeltaRest,
+    error_type,
+)
+from lakeferry.catalogs.unity_listing import find_name, list_tables
+from lakeferry.errors import (
+    CatalogUnavailable,
+    Forbidden,
+    InvalidInput,
+    LakeferryError,
+    TableNotFound,
+)
+
+T = TypeVar("T")
+
+_SETTLING_S = (0.5, 1.0, 2.0, 4.0)
+"""Pauses between looks at a table whose creation or renaming got no answer."""
+_PAGES_OF_ONE_NAME = 20
+"""How many pages of a schema are searched for several tables of one name."""
+
+
+class UpdateRefusal(Enum):
+    """Why a table wasn't updated."""
+
+    CONFLICT = "another commit has that version"
+    FULL = "more commits have to be published first"
+    OTHER_TABLE = "the name doesn't lead to the table"
+
+
+class UnityDelta:
+    """A Unity Catalog server. Sends no request before the first call."""
+
+    def __init__(
+        self,
+        url: str,
+        token: str | None = None,
+        *,
+        timeout_s: float = TIMEOUT_S,
+        pause: Callable[[float], None] = time.sleep,
+        listing_requests: int = LISTING_REQUESTS,
+    ) -> None:
+        """Set the server's address, with or without the path of the API."""
+        root = url.strip().rstrip("/").removesuffix(API)
+        self.rest = DeltaRest(
+            "Unity Catalog",
+            f"{root}{API}" if root else "",
+            token,
+            settings=(URL_VARIABLE, TOKEN_VARIABLE),
+            timeout_s=timeout_s,
+            pause=pause,
+        )
+        self._pause = pause
+        self._listing_requests = listing_requests
+        self._configs: dict[str, ApiConfig] = {}
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] | None = None) -> UnityDelta:
+        """Return the server that ``UC_URL`` names."""
+        variables = os.environ if environment is None else environment
+        url = variables.get(URL_VARIABLE)
+        if not url:
+            raise InvalidInput(
+                f"{URL_VARIABLE} isn't set, so there is no Unity Catalog to ask",
+                remedy=f"set {URL_VARIABLE} to the server's address, and {TOKEN_VARIABLE}",
+            )
+        return cls(url, variables.get(TOKEN_VARIABLE))
+
+    @property
+    def place(self) -> str:
+        """The address of the API."""
+        return self.rest.root
+
+    def config(self, catalog: str) -> ApiConfig:
+        """Return what the server says it can do; ask only once.
+
+        Raises :class:`~lakeferry.errors.CatalogManaged` if it has no API for managed tables.
+        """
+        if (known := self._configs.get(catalog)) is not None:
+            return known
+        query = {"catalog": catalog, "protocol-versions": "1.0"}
+        with self._privileges(f"use the catalog {catalog}", f"USE CATALOG on {catalog}", catalog):
+            answer = self.rest.ask("GET", f"{LEAD}/config", query=query)
+        if error_type(answer) in MISSING:
+            raise TableNotFound(
+                f"Unity Catalog at {self.place} has no catalog {catalog}",
+                remedy="check the name",
+                name=catalog,
+                catalog=self.place,
+            )
+        self._configs[catalog] = self._read(answer, ApiConfig, catalog)
+        return self._configs[catalog]
+
+    def create_staging_table(self, name: str) -> StagingTable:
+        """Allocate an id and a place for a new table. Each call allocates another one."""
+        catalog, schema, table = _parts(name)
+        self.config(catalog)
+        with self._creating(name, "allocate a place for"):
+            path = f"{_schema(name)}/staging-tables"
+            answer = self.rest.ask("POST", path, body={"name": table})
+        if error_type(answer) in MISSING:
+            raise self._no_schema(catalog, schema)
+        return self._read(answer, StagingTable, name)
+
+    def staging_credentials(self, table_id: str) -> tuple[StorageCredential, ...]:
+        """Return credentials for a staging table's place, also after its table was created.
+
+        They are issued only to the user who allocated it.
+        """
+        path = f"{LEAD}/staging-tables/{quote(table_id, safe='')}/credentials"
+        with self._as_allocator(table_id):
+            answer = self.rest.ask("GET", path)
+        return self._read(answer, StorageCredentials, table_id).storage_credentials or ()
+
+    def create_table(self, name: str, table_id: str, table: NewTable) -> LoadedTable:
+        """Create a managed table on its staging table; succeed if it was created already."""
+        catalog, schema, _ = _parts(name)
+        self.config(catalog)
+        lost: CatalogUnavailable | None = None
+        answer: Answer | None = None
+        try:
+            with self._as_allocator(table_id), self._creating(name, "create"):
+                path = f"{_schema(name)}/tables"
+                body = msgspec.to_builtins(table)
+                answer = self.rest.ask("POST", path, body=body, once=True)
+        except CatalogUnavailable as silent:
+            lost = silent
+        found = self._settled(name, table_id, is_lost=lost is not None)
+        if found is not None:
+            return found
+        if lost is not None:
+            raise lost
+        assert answer is not None
+        if answer.ok:
+            raise self.rest.unavailable(f"it created {name}, and the name leads elsewhere")
+        if error_type(answer) in MISSING_PARENT:
+            raise self._no_schema(catalog, schema)
+        raise self._refused(answer, name)
+
+    def find(self, name: str) -> LoadedTable | None:
+        """Return the table of that name, or ``None`` if the catalog says there is none."""
+        catalog, _, _ = _parts(name)
+        self.config(catalog)
+        needed = f"{_uses(name)}, and SELECT on {name}"
+        with self._privileges(f"look at the table {name}", needed, name):
+            answer = self.rest.ask("GET", _table(name))
+        if error_type(answer) in MISSING:
+            return None
+        return self._read(answer, LoadedTable, name)
+
+    def load(self, name: str) -> LoadedTable:
+        """Return the table of that name, or raise ``TableNotFound``."""
+        if (found := self.find(name)) is not None:
+            return found
+        raise TableNotFound(
+            f"Unity Catalog at {self.place} has no table {name}",
+            remedy="check the name, and whether the table was dropped",
+            name=name,
+            catalog=self.place,
+        )
+
+    def find_name(self, table_id: str, former: str) -> str | None:
+        """Return the name that the table with that id has now, by listing."""
+        return find_name(self.rest, table_id, former, self._listing_requests)
+
+    def update(
+        self, name: str, table_id: str, updates: Iterable[Update]
+    ) -> LoadedTable | UpdateRefusal:
+        """Change a table if the name still leads to it. A repeated commit changes nothing."""
+        body = {
+            "requirements": [{"type": "assert-table-uuid", "uuid": table_id}],
+            "updates": [msgspec.to_builtins(update) for update in updates],
+        }
+        needed = f"{_uses(name)}, and MODIFY on {name}"
+        with self._privileges(f"commit to the table {name}", needed, name):
+            answer = self.rest.ask("POST", _table(name), body=body)
+        kind = error_type(answer)
+        if kind == CONFLICT:
+            return UpdateRefusal.CONFLICT
+        if kind == EXHAUSTED:
+            return UpdateRefusal.FULL
+        if kind == OTHER_TABLE or kind in MISSING:
+            return UpdateRefusal.OTHER_TABLE
+        return self._read(answer, LoadedTable, name)
+
+    def credentials(self, name: str, *, write: bool = True) -> tuple[StorageCredential, ...]:
+        """Return credentials for a table's place, for writing if we may and else for reading.
+
+        There are none if the server isn't configured to issue any for that place.
+        """
+        path = f"{_table(name)}/credentials"
+        if write:
+            with suppress(Forbidden):
+                return self._issued(path, {"operation": "READ_WRITE"}, name)
+        needed = f"{_uses(name)}, and SELECT on {name} (MODIFY too, to write)"
+        with self._privileges(f"open the files of {name}", needed, name):
+            return self._issued(path, {"operation": "READ"}, name)
+
+    def path_credentials(
+        self, location: str, *, write: bool = True
+    ) -> tuple[StorageCredential, ...]:
+        """Return credentials for a place."""
+        operation = "READ_WRITE" if write else "READ"
+        needed = f"READ FILES and WRITE FILES on the external location of {location}"
+        with self._privileges(f"open {location}", needed, location):
+            body = {"url": location, "operation": f"PATH_{operation}"}
+            answer = self.rest.ask("POST", "/temporary-path-credentials", body=body)
+            if answer.status in (404, 405) and "error_code" not in answer.body:
+                # A server without the older call.
+                query = {"location": location, "operation": operation}
+                return self._issued(f"{LEAD}/temporary-path-credentials", query, location)
+        if answer.status in (400, 409):
+            return ()
+        if not answer.ok:
+            raise self.rest.unavailable(answer.problem)
+        return _older_credentials(answer.body, location, operation)
+
+    def rename(self, name: str, new_name: str, table_id: str) -> LoadedTable:
+        """Give a table another name in its schema; succeed if it has that name already."""
+        catalog, schema, _ = _parts(name)
+        lost: CatalogUnavailable | None = None
+        answer: Answer | None = None
+        needed = (
+            f"{_uses(name)}, CREATE TABLE on {catalog}.{schema}, and the ownership of {name} or of "
+            f"{catalog}.{schema}"
+        )
+        try:
+            with self._privileges(f"rename {name}", needed, name):
+                body = {"new-name": _parts(new_name)[2]}
+                answer = self.rest.ask("POST", f"{_table(name)}/rename", body=body)
+        except CatalogUnavailable as silent:
+            lost = silent
+        found = self._settled(new_name, table_id, is_lost=lost is not None)
+        if found is not None:
+            return found
+        if lost is not None:
+            raise lost
+        assert answer is not None
+        if answer.ok:
+            raise self.rest.unavailable(f"it renamed {name}, and {new_name} leads elsewhere")
+        missing = error_type(answer) in MISSING
+        raise self._refused(answer, name if missing else new_name)
+
+    def delete(self, name: str, table_id: str) -> bool:
+        """Drop a table and its files if the name leads to it; return whether it did."""
+        found = self.find(name)
+        if found is None or found.metadata.table_uuid != table_id:
+            return False
+        needed = f"{_uses(name)}, and the ownership of {name} or of its schema"
+        with self._privileges(f"drop {name}", needed, name):
+            answer = self.rest.ask("DELETE", _table(name), once=True)
+        if error_type(answer) in MISSING:
+            return False
+        if not answer.ok:
+            raise self._refused(answer, name)
+        return True
+
+    def _settled(self, name: str, table_id: str, *, is_lost: bool) -> LoadedTable | None:
+        """Return the table with that id if the name leads to it; wait if an answer was lost."""
+        for pause_s in (*(_SETTLING_S if is_lost else ()), None):
+            try:
+                found = self.find(name)
+            except Forbidden:
+                # Somebody else's table has the name.
+                found = None
+            if found is not None and found.metadata.table_uuid == table_id:
+                return found
+            if pause_s is not None:
+                self._pause(pause_s)
+        return None
+
+    def _issued(
+        self, path: str, query: Mapping[str, str], name: str
+    ) -> tuple[StorageCredential, ...]:
+        answer = self.rest.ask("GET", path, query=query)
+        if answer.status in (400, 409) and error_type(answer) is not None:
+            return ()
+        return self._read(answer, StorageCredentials, name).storage_credentials or ()
+
+    def _read(self, answer: Answer, form: type[T], name: str) -> T:
+        if not answer.ok:
+            raise self._refused(answer, name)
+        return self.rest.read(answer, form)
+
+    def _refused(self, answer: Answer, name: str) -> LakeferryError:
+        if answer.status == 500 and name.count(".") == 2:
+            catalog, schema, table = name.split(".")
+            with suppress(LakeferryError):
+                listed = list_tables(self.rest, catalog, schema, _PAGES_OF_ONE_NAME)
+                same = sum(info.get("name") == table for info in listed)
+                if same > 1:
+                    return self.rest.several(name, same)
+        return self.rest.refused(answer, name)
+
+    def _no_schema(self, catalog: str, schema: str) -> InvalidInput:
+        return InvalidInput(
+            f"Unity Catalog at {self.place} has no schema {catalog}.{schema}",
+            remedy=f"have its administrator create it (CREATE SCHEMA {catalog}.{schema}), then "
+            "try again",
+            catalog=self.place,
+        )
+
+    @contextmanager
+    def _privileges(self, what: str, needed: str, name: str) -> Iterator[None]:
+        """Say in a refusal which privileges a call needs."""
+        try:
+            yield
+        except Forbidden as why:
+            raise self.rest.forbidden(why, what, needed, name) from why
+
+    @contextmanager
+    def _creating(self, name: str, what: str) -> Iterator[None]:
+        catalog, schema, _ = _parts(name)
+        needed = f"{_uses(name)}, and CREATE TABLE on {catalog}.{schema}"
+        with self._privileges(f"{what} {name}", needed, name):
+            yield
+
+    @contextmanager
+    def _as_allocator(self, table_id: str) -> Iterator[None]:
+        try:
+            yield
+        except Forbidden as why:
+            raise Forbidden(
+                f"Unity Catalog doesn't let us use the place that it allocated for {table_id}",
+                cause=why.cause,
+                remedy="continue as the user who began, to whom alone it belongs until the table "
+                "exists",
+                catalog=self.place,
+            ) from why
+
+
+def _older_credentials(
+    body: Mapping[str, Any], location: str, operation: str
+) -> tuple[StorageCredential, ...]:
+    """Return credentials from an answer of the older API."""
+    config: dict[str, str] = {}
+    for cloud, lead in (
+        ("aws_temp_credentials", "s3."),
+        ("azure_user_delegation_sas", "azure."),
+        ("gcp_oauth_token", "gcs."),
+    ):
+        given = body.get(cloud)
+        if isinstance(given, dict):
+            config |= {
+                lead + key.replace("_", "-"): value
+                for key, value in given.items()
+                if isinstance(value, str)
+            }
+    expires_ms = body.get("expiration_time")
+    return (
+        StorageCredential(
+            prefix=location,
+            operation=operation,
+            config=config,
+            expiration_time_ms=expires_ms if isinstance(expires_ms, int) else None,
+        ),
+    )
+
+
+def _parts(name: str) -> tuple[str, str, str]:
+    check_name(name)
+    catalog, schema, table = name.split(".")
+    return catalog, schema, table
+
+
+def _schema(name: str) -> str:
+    catalog, schema, _ = (quote(part, safe="") for part in _parts(name))
+    return f"{LEAD}/catalogs/{catalog}/schemas/{schema}"
+
+
+def _table(name: str) -> str:
+    return f"{_schema(name)}/tables/{quote(_parts(name)[2], safe='')}"
+
+
+def _uses(name: str) -> str:
+    catalog, schema, _ = _parts(name)
+    return f"USE CATALOG on {catalog}, USE SCHEMA on {catalog}.{schema}"

@@ -1,0 +1,152 @@
+"""What statuses and error types mean in Unity Catalog's API for Delta tables (``/delta/v1``).
+
+An error of this API has a type; one of the older API has an ``error_code``, and an unknown path
+is answered in plain text. So a refusal without a type means that the server doesn't have the
+call. No decision depends on an error's text.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from lakeferry.catalogs.catalog_rest import Answer, CatalogRest
+from lakeferry.errors import (
+    CatalogManaged,
+    CatalogUnavailable,
+    Forbidden,
+    InvalidInput,
+    LakeferryError,
+    NotATable,
+    TableNotFound,
+)
+
+LEAD = "/delta/v1"
+
+CONFLICT = "CommitVersionConflictException"
+EXHAUSTED = "ResourceExhaustedException"
+EXISTS = "AlreadyExistsException"
+MISSING = frozenset({"NoSuchCatalogException", "NoSuchSchemaException", "NoSuchTableException"})
+MISSING_PARENT = MISSING - {"NoSuchTableException"}
+OTHER_TABLE = "UpdateRequirementConflictException"
+_NOT_DELTA = "UnsupportedTableFormatException"
+
+T = TypeVar("T")
+
+
+class DeltaRest(CatalogRest):
+    """The REST service of a Unity Catalog server, whose errors have types."""
+
+    meaningful = CatalogRest.meaningful | {405, 429, 500, 501}
+
+    def is_final(self, status: int, content: bytes) -> bool:
+        """Return whether the server has too many commits, and isn't just busy."""
+        return status == 429 and _type_in(content) == EXHAUSTED
+
+    def _understood(self, status: int, content: bytes) -> Answer:
+        if status in (404, 405, 501) and _decoded(content) is None:
+            return Answer(status, {})
+        return super()._understood(status, content)
+
+    def read(self, answer: Answer, form: type[T]) -> T:
+        """Return the content of an answer that isn't a refusal."""
+        try:
+            return msgspec.convert(answer.body, form)
+        except msgspec.ValidationError as broken:
+            raise self.unavailable(f"its answer isn't what was asked for: {broken}") from broken
+
+    def refused(self, answer: Answer, name: str) -> LakeferryError:
+        """Return the error for a refusal of a call about ``name``."""
+        kind = error_type(answer)
+        if kind is None:
+            return self.without_delta() if _is_unknown_call(answer) else self._failed(answer)
+        fields = {"name": name, "catalog": self.root}
+        if kind in MISSING:
+            return TableNotFound(
+                f"Unity Catalog at {self.root} has no table {name}",
+                cause=answer.problem,
+                remedy="check the name, and whether the table was dropped",
+                **fields,
+            )
+        if kind == EXISTS:
+            return InvalidInput(
+                f"the name unity:{name} is taken",
+                cause=answer.problem,
+                remedy="choose another name",
+                **fields,
+            )
+        if kind == _NOT_DELTA:
+            return NotATable(f"unity:{name} isn't a Delta table", cause=answer.problem, **fields)
+        if answer.status == 400:
+            return InvalidInput(
+                f"Unity Catalog doesn't accept the request for {name}",
+                cause=answer.problem,
+                remedy="change what the cause names",
+                **fields,
+            )
+        return self._failed(answer)
+
+    def _failed(self, answer: Answer) -> LakeferryError:
+        return self.unavailable(answer.problem, "try again; the server's own log says more")
+
+    def without_delta(self) -> CatalogManaged:
+        """Return the error for a server without this API."""
+        return CatalogManaged(
+            f"Unity Catalog at {self.root} has no API for managed tables",
+            cause="it doesn't answer /delta/v1",
+            remedy="use a server of version 0.7 or newer, or an external table",
+            name=None,
+            catalog=self.root,
+        )
+
+    def several(self, name: str, found: int) -> CatalogUnavailable:
+        """Return the error for a name that several tables have."""
+        return CatalogUnavailable(
+            f"Unity Catalog at {self.root} has {found} tables called {name}",
+            cause="two clients created or renamed a table at the same time, and the server "
+            "answers no request for that name any more",
+            remedy="have its administrator give all but one of them another name in its database",
+            catalog=self.root,
+            name=name,
+        )
+
+    def forbidden(self, why: Forbidden, what: str, needed: str, name: str) -> Forbidden:
+        """Return the error for a call that needs other privileges."""
+        return Forbidden(
+            f"Unity Catalog doesn't let us {what}",
+            cause=why.cause,
+            remedy=f"have {needed} granted to you",
+            name=name,
+            catalog=self.root,
+        )
+
+
+def error_type(answer: Answer) -> str | None:
+    """Return the type of a refusal; ``None`` for an error of another API."""
+    return _type_of(answer.body)
+
+
+def _is_unknown_call(answer: Answer) -> bool:
+    # With authorization an older server answers 500 and a code for a path that it doesn't have.
+    return answer.status in (404, 405, 501) or (
+        answer.status == 500 and isinstance(answer.body.get("error_code"), str)
+    )
+
+
+def _type_in(content: bytes) -> str | None:
+    body = _decoded(content)
+    return None if body is None else _type_of(body)
+
+
+def _type_of(body: Any) -> str | None:
+    error = body.get("error")
+    kind = error.get("type") if isinstance(error, dict) else None
+    return kind if isinstance(kind, str) else None
+
+
+def _decoded(content: bytes) -> dict[str, Any] | None:
+    try:
+        return msgspec.json.decode(content, type=dict[str, Any])
+    except msgspec.MsgspecError:
+        return None
