@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,6 +22,7 @@ from lakeferry.log.catalog_changes import CatalogChanges, written_properties
 from lakeferry.storage import open_config
 from lakeferry.table import DeltaLog
 from lakeferry.table.managed import Answer, Proposal, RatifiedCommit, publish
+from tests.support.http_proxy import CountingProxy, Spoil, first
 from tests.support.managed_tables import (
     FIELDS,
     FIRST_MS,
@@ -339,26 +342,38 @@ def test_a_value_that_is_too_long_changes_nothing(unity: UnityServer) -> None:
     assert table.commit(5, table.metadata({"a": "x" * 255}))
 
 
-def test_a_lost_answer_is_settled(unity: UnityServer) -> None:
-    server = unity.ours
+@pytest.fixture
+def proxy(unity: UnityServer) -> Iterator[CountingProxy]:
+    """What stands before the server and can lose its answers."""
+    with CountingProxy(unity.url.removeprefix("http://")) as found:
+        yield found
+
+
+def test_a_lost_answer_is_settled(unity: UnityServer, proxy: CountingProxy) -> None:
     table = managed_table(unity)
-    server.lost_answers = 1
-    assert table.commit(5)
+    far = replace(table, api=delta(replace(unity, url=proxy.url)))
+    proxy.rule = first(1, "POST", Spoil.LOSE_ANSWER)
+    assert far.commit(5)
     # As often as the request is repeated.
-    server.lost_answers = 4
-    assert table.commit(6)
-    assert (server.lost_answers, described(table).latest_table_version) == (0, 6)
+    proxy.reset()
+    proxy.rule = first(4, "POST", Spoil.LOSE_ANSWER)
+    assert far.commit(6)
+    assert described(table).latest_table_version == 6
     assert DeltaLog(table.store()).state().version == 6
 
 
-def test_a_lost_answer_to_a_creation_or_a_renaming_is_settled(unity: UnityServer) -> None:
-    server = unity.ours
+def test_a_lost_answer_to_a_creation_or_a_renaming_is_settled(
+    unity: UnityServer, proxy: CountingProxy
+) -> None:
     table = allocated(unity)
-    server.lost_answers = 1
-    assert created(table).catalog().head().latest_version == 0
+    far = replace(table, api=delta(replace(unity, url=proxy.url)))
+    proxy.rule = first(1, "POST", Spoil.LOSE_ANSWER)
+    assert created(far).catalog().head().latest_version == 0
     new = f"{unity.schema}.orders"
-    server.lost_answers = 1
-    table.api.rename(table.name, new, table.staging.table_id)
+    for times in (1, 4):
+        proxy.reset()
+        proxy.rule = first(times, "POST", Spoil.LOSE_ANSWER)
+        far.api.rename(table.name, new, table.staging.table_id)
     assert table.catalog().head().table_id == table.staging.table_id
 
 
