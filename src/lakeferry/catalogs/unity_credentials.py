@@ -35,7 +35,7 @@ def issued_for(location: str, found: Iterable[StorageCredential]) -> VendedCrede
     fitting = [one for one in found if wanted.startswith(_folder(one.prefix))]
     if not fitting:
         return None
-    best = max(fitting, key=lambda one: len(one.prefix))
+    best = max(fitting, key=lambda one: len(_folder(one.prefix)))
     options = {_OPTIONS[key]: value for key, value in best.config.items() if key in _OPTIONS}
     given = {key: value for key, value in options.items() if value}
     return VendedCredentials(given, best.expiration_time_ms)

@@ -1,15 +1,19 @@
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from obstore.store import S3Store
 
-from lakeferry.errors import InvalidInput
-from lakeferry.storage import open_store
+from lakeferry.errors import CatalogUnavailable, InvalidInput, ObjectNotFound, Unauthorized
+from lakeferry.storage import open_config, open_store
 from lakeferry.storage.cloud_clients import Clients
 from lakeferry.storage.store import StoreConfig
+from lakeferry.storage.vended_credentials import CredentialSource, VendedCredentials
+from tests.support.obedient_server import ObedientServer, Reply
 
 
 @pytest.fixture(autouse=True)
@@ -127,3 +131,120 @@ def test_time_is_bounded_and_can_be_changed() -> None:
 )
 def test_other_clouds_open(uri: str, options: dict[str, str]) -> None:
     assert open_store(uri, options).config.options == options
+
+
+@dataclass(frozen=True)
+class Issued:
+    """A source that always issues the same; ``name`` keeps sources of tests apart."""
+
+    name: str
+    options: tuple[tuple[str, str], ...] = ()
+    wrong: str | None = None
+
+    def __call__(self) -> VendedCredentials:
+        if self.wrong is not None:
+            raise CatalogUnavailable(self.wrong, remedy="wait")
+        return VendedCredentials(dict(self.options), 4_000_000_000_000)
+
+
+VENDED = (("aws_access_key_id", "vended"), ("aws_secret_access_key", "hush"))
+
+
+def issued(uri: str, options: dict[str, str], renewal: CredentialSource) -> Clients:
+    return Clients(StoreConfig(uri, options, renewal=renewal))
+
+
+def test_what_a_catalog_issues_beats_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "theirs")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "theirs")
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "theirs")
+    token = ("aws_session_token", "kept")
+    clients = issued("s3://bucket/t", {}, Issued("environment", (*VENDED, token)))
+    assert isinstance(clients.quick, S3Store)
+    url = signed(clients.quick)
+    assert "Credential=vended" in url
+    assert "X-Amz-Security-Token=kept" in url
+    assert "theirs" not in url
+    assert (clients.secret_of("vended"), clients.secret_of("theirs")) == ("hush", None)
+
+
+def test_an_empty_session_token_is_none() -> None:
+    source = Issued("empty token", (*VENDED, ("aws_session_token", "")))
+    clients = issued("s3://bucket/t", {}, source)
+    assert isinstance(clients.quick, S3Store)
+    assert "Security-Token" not in signed(clients.quick)
+
+
+def test_the_users_own_options_beat_what_a_catalog_issues() -> None:
+    clients = issued("s3://bucket/t", KEYS, Issued("own", wrong="asked"))
+    assert isinstance(clients.quick, S3Store)
+    assert "Credential=mine" in signed(clients.quick)
+    # Options for another cloud aren't credentials for this one.
+    other = {"google_bearer_token": "x", "region": "eu"}
+    clients = issued("s3://bucket/t", other, Issued("other cloud", VENDED))
+    assert isinstance(clients.quick, S3Store)
+    assert "Credential=vended" in signed(clients.quick)
+
+
+def test_a_profile_without_a_key_will_do_for_what_a_catalog_issues(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "config").write_text("[profile work]\nregion = eu-north-9\n")
+    monkeypatch.setenv("AWS_PROFILE", "work")
+    clients = issued("s3://bucket/t", {}, Issued("profile", VENDED))
+    assert isinstance(clients.quick, S3Store)
+    assert "eu-north-9" in signed(clients.quick)
+
+
+@pytest.mark.parametrize(
+    ("uri", "options"),
+    [
+        ("s3://bucket/t", {}),
+        ("gs://bucket/t", {}),
+        ("az://box/t", {"azure_storage_account_name": "a"}),
+    ],
+)
+def test_why_a_catalog_issues_nothing_is_what_the_store_says(
+    uri: str, options: dict[str, str]
+) -> None:
+    source = Issued(f"wrong {uri}", wrong="the catalog is away")
+    store = open_config(StoreConfig(uri, options, renewal=source))
+    with pytest.raises(CatalogUnavailable, match="the catalog is away") as refused:
+        store.get("x")
+    assert refused.value.remedy == "wait"
+
+
+@pytest.mark.parametrize("scheme", ["az", "gs"])
+def test_other_clouds_get_what_a_catalog_issues(scheme: str) -> None:
+    with Listening() as server:
+        if scheme == "az":
+            given = ("azure_storage_sas_token", "?sig=vended&sp=r")
+            options = {"azure_storage_account_name": "a", "azure_storage_endpoint": server.url}
+        else:
+            given = ("google_bearer_token", "vended")
+            options = {"google_base_url": server.url}
+        source = Issued(server.url, (given,))
+        options["allow_http"] = "true"
+        store = open_config(StoreConfig(f"{scheme}://box/t", options, renewal=source))
+        with pytest.raises(ObjectNotFound):
+            store.get("x")
+    assert "sig=vended" in server.heard[0] or "Bearer vended" in server.heard[0]
+
+
+def test_credentials_for_another_cloud_are_refused() -> None:
+    source = Issued("another cloud", (("google_bearer_token", "x"),))
+    store = open_config(StoreConfig("s3://bucket/t", renewal=source))
+    with pytest.raises(Unauthorized, match="another kind of store"):
+        store.get("x")
+
+
+class Listening(ObedientServer):
+    """Has nothing, and remembers what it was shown."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heard: list[str] = []
+
+    def _reply(self, method: str, target: str, headers: Any, data: bytes) -> Reply:
+        self.heard.append(f"{method} {target} {headers.get('Authorization')}")
+        return 404, b""

@@ -1,0 +1,280 @@
+"""Unity Catalog's API for managed tables: what its answers mean."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from lakeferry.catalogs.unity_delta import UnityDelta, UpdateRefusal
+from lakeferry.catalogs.unity_delta_messages import SetProperties
+from lakeferry.errors import (
+    CatalogManaged,
+    CatalogUnavailable,
+    Forbidden,
+    InvalidInput,
+    NotATable,
+    TableNotFound,
+    Unauthorized,
+)
+from tests.support.managed_tables import allocated as allocated_table
+from tests.support.managed_tables import created, delta, managed_table
+from tests.support.unity_server import OurServer, UnityServer
+
+UPDATES = [SetProperties(updates={"a": "1"})]
+UNKNOWN = "00000000-0000-4000-8000-000000000000"
+LATER_MS = 4_000_000_000_000
+
+
+@pytest.fixture
+def server(unity: UnityServer) -> OurServer:
+    return unity.ours
+
+
+def failed(status: int, kind: str) -> tuple[int, Any]:
+    return status, {"error": {"message": "words", "type": kind, "code": status, "stack": None}}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (404, b"Status: 404\nDescription: Not Found\n"),
+        (405, b"Status: 405\n"),
+        (404, {"error_code": "ENDPOINT_NOT_FOUND", "message": "no API"}),
+        (500, {"error_code": "INTERNAL", "message": "Couldn't unwrap service."}),
+    ],
+)
+def test_a_server_without_the_api_is_named(
+    unity: UnityServer, server: OurServer, answer: tuple[int, Any]
+) -> None:
+    server.next_replies.append(answer)
+    with pytest.raises(CatalogManaged, match="has no API for managed tables"):
+        delta(unity).find(f"{unity.schema}.t")
+
+
+def test_a_server_of_before_is_one_without_the_api(unity: UnityServer, server: OurServer) -> None:
+    server.without_delta = True
+    with pytest.raises(CatalogManaged):
+        delta(unity).create_staging_table(f"{unity.schema}.t")
+
+
+def test_the_server_is_asked_once_what_it_can_do(unity: UnityServer, server: OurServer) -> None:
+    api, catalog = delta(unity), unity.schema.partition(".")[0]
+    for _ in range(2):
+        assert api.find(f"{unity.schema}.t") is None
+    assert sum("/config" in each for each in server.asked) == 1
+    assert api.config(catalog).protocol_version == "1.0"
+    with pytest.raises(TableNotFound, match="no catalog nowhere"):
+        api.config("nowhere")
+
+
+def test_the_address_may_have_the_path_of_the_api(unity: UnityServer) -> None:
+    api = UnityDelta(f"{unity.url}/api/2.1/unity-catalog/", unity.token)
+    assert api.find(f"{unity.schema}.t") is None
+    environment = unity.environment()
+    assert UnityDelta.from_environment(environment).find(f"{unity.schema}.t") is None
+    with pytest.raises(InvalidInput, match="UC_URL isn't set"):
+        UnityDelta.from_environment({})
+
+
+@pytest.mark.parametrize("token", [None, "wrong"])
+def test_a_token_that_nobody_knows_is_refused(unity: UnityServer, token: str | None) -> None:
+    with pytest.raises(Unauthorized, match="NotAuthorizedException") as refused:
+        delta(replace(unity, token=token)).find(f"{unity.schema}.t")
+    assert "UC_TOKEN" in str(refused.value.remedy)
+
+
+@pytest.mark.parametrize(
+    ("lost", "call", "needed"),
+    [
+        (
+            "CREATE TABLE",
+            lambda api, name, _: api.create_staging_table(f"{name}_2"),
+            "CREATE TABLE",
+        ),
+        ("USE SCHEMA", lambda api, name, _: api.find(name), "USE SCHEMA"),
+        ("USE CATALOG", lambda api, name, _: api.find(name), "USE CATALOG"),
+        ("OWNER", lambda api, name, table_id: api.update(name, table_id, UPDATES), "MODIFY"),
+        ("OWNER", lambda api, name, _: api.credentials(name), "SELECT"),
+        ("CREATE TABLE", lambda api, name, i: api.rename(name, f"{name}_2", i), "CREATE TABLE"),
+        ("OWNER", lambda api, *_: api.path_credentials("s3://b/x"), "READ FILES"),
+    ],
+    ids=["staging", "schema", "catalog", "update", "credentials", "rename", "path"],
+)
+def test_a_refusal_says_which_privilege_is_needed(
+    unity: UnityServer,
+    server: OurServer,
+    lost: str,
+    call: Callable[[UnityDelta, str, str], object],
+    needed: str,
+) -> None:
+    table = managed_table(unity, history=1)
+    server.privileges = {*server.privileges, "SELECT"} - {lost}
+    if needed == "SELECT":
+        server.privileges.discard("SELECT")
+    with pytest.raises(Forbidden) as refused:
+        call(delta(unity), table.name, table.staging.table_id)
+    assert needed in str(refused.value.remedy)
+
+
+def test_only_who_owns_a_table_drops_it(unity: UnityServer, server: OurServer) -> None:
+    table = managed_table(unity, history=1)
+    server.privileges = {"USE CATALOG", "USE SCHEMA", "SELECT"}
+    with pytest.raises(Forbidden, match=f"drop {table.name}"):
+        table.api.delete(table.name, table.staging.table_id)
+
+
+def test_a_staging_table_belongs_to_who_allocated_it(unity: UnityServer, server: OurServer) -> None:
+    table = allocated_table(unity)
+    server.delta.principal = "bob@example.com"
+    with pytest.raises(Forbidden) as refused:
+        created(table)
+    assert "the user who began" in str(refused.value.remedy)
+    with pytest.raises(Forbidden):
+        table.api.staging_credentials(table.staging.table_id)
+    with pytest.raises(TableNotFound):
+        table.api.staging_credentials(UNKNOWN)
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        (failed(409, "CommitVersionConflictException"), UpdateRefusal.CONFLICT),
+        (failed(429, "ResourceExhaustedException"), UpdateRefusal.FULL),
+        (failed(409, "UpdateRequirementConflictException"), UpdateRefusal.OTHER_TABLE),
+        (failed(404, "NoSuchTableException"), UpdateRefusal.OTHER_TABLE),
+        (failed(404, "NoSuchSchemaException"), UpdateRefusal.OTHER_TABLE),
+    ],
+)
+def test_the_type_of_an_error_decides(
+    unity: UnityServer, server: OurServer, answer: tuple[int, Any], expected: UpdateRefusal
+) -> None:
+    server.next_replies.append(answer)
+    assert delta(unity).update(f"{unity.schema}.t", UNKNOWN, UPDATES) is expected
+    assert len(server.asked) == 3
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (failed(500, "CommitStateUnknownException"), CatalogUnavailable),
+        (failed(500, "InternalServerErrorException"), CatalogUnavailable),
+        (failed(409, "SomethingNewException"), CatalogUnavailable),
+        (failed(400, "InvalidParameterValueException"), InvalidInput),
+        (failed(400, "UnsupportedTableFormatException"), NotATable),
+        ((500, b"<html>"), CatalogUnavailable),
+        ((200, {}), CatalogUnavailable),
+    ],
+)
+def test_what_is_no_answer_to_a_commit_is_raised(
+    unity: UnityServer, server: OurServer, answer: tuple[int, Any], error: type[Exception]
+) -> None:
+    server.next_replies.append(answer)
+    with pytest.raises(error):
+        delta(unity).update(f"{unity.schema}.t", UNKNOWN, UPDATES)
+
+
+def test_a_busy_server_is_asked_again_and_a_full_table_is_not(
+    unity: UnityServer, server: OurServer
+) -> None:
+    table = managed_table(unity, history=1)
+    server.next_replies.append(failed(429, "TooManyRequestsException"))
+    server.next_replies.append((503, b""))
+    asked = len(server.asked)
+    found = table.api.update(table.name, table.staging.table_id, UPDATES)
+    assert not isinstance(found, UpdateRefusal)
+    assert (found.metadata.properties or {})["a"] == "1"
+    assert len(server.asked) == asked + 3
+
+
+def test_credentials_are_for_reading_where_writing_is_not_allowed(
+    unity: UnityServer, server: OurServer
+) -> None:
+    server.storage_root = "s3://lake/uc"
+    server.credentials = (
+        200,
+        {"aws_temp_credentials": {"access_key_id": "s3cret"}, **_until(LATER_MS)},
+    )
+    staging = delta(unity).create_staging_table(f"{unity.schema}.t")
+    (one,) = staging.storage_credentials or ()
+    assert one.config == {"s3.access-key-id": "s3cret"}
+    assert one.expiration_time_ms == LATER_MS
+    assert "s3cret" not in repr(staging)
+    server.add(
+        {
+            "catalog_name": unity.schema.partition(".")[0],
+            "schema_name": "tests",
+            "name": "r",
+            "storage_location": "s3://lake/r",
+            "table_type": "EXTERNAL",
+        }
+    )
+    server.forbidden = {"READ_WRITE"}
+    (one,) = delta(unity).credentials(f"{unity.schema}.r")
+    assert one.operation == "READ"
+    # A server that isn't configured for the place issues none.
+    server.credentials = (400, {})
+    assert delta(unity).credentials(f"{unity.schema}.r") == ()
+
+
+@pytest.mark.parametrize(
+    ("cloud", "fields", "config"),
+    [
+        ("azure_user_delegation_sas", {"sas_token": "sig"}, {"azure.sas-token": "sig"}),
+        ("gcp_oauth_token", {"oauth_token": "tok"}, {"gcs.oauth-token": "tok"}),
+        (
+            "aws_temp_credentials",
+            {"access_key_id": "k", "secret_access_key": "s", "session_token": ""},
+            {"s3.access-key-id": "k", "s3.secret-access-key": "s", "s3.session-token": ""},
+        ),
+    ],
+)
+def test_credentials_for_a_place(
+    unity: UnityServer,
+    server: OurServer,
+    cloud: str,
+    fields: dict[str, str],
+    config: dict[str, str],
+) -> None:
+    server.privileges |= {"READ FILES", "WRITE FILES"}
+    server.credentials = (200, {cloud: fields, **_until(LATER_MS)})
+    (one,) = delta(unity).path_credentials("s3://lake/x")
+    assert (one.config, one.expiration_time_ms) == (config, LATER_MS)
+    server.credentials = (400, {"error_code": "FAILED_PRECONDITION", "message": "no bucket"})
+    assert delta(unity).path_credentials("s3://lake/x") == ()
+
+
+def test_a_server_without_the_older_call_has_the_newer_one(
+    unity: UnityServer, server: OurServer
+) -> None:
+    entry = {"prefix": "s3://lake/x", "operation": "READ", "config": {"s3.access-key-id": "k"}}
+    server.next_replies.append((404, b"Status: 404\n"))
+    server.next_replies.append((200, {"storage-credentials": [entry]}))
+    (one,) = delta(unity).path_credentials("s3://lake/x", write=False)
+    assert one.config == {"s3.access-key-id": "k"}
+
+
+def test_a_listing_that_is_too_long_proves_nothing(unity: UnityServer) -> None:
+    table = managed_table(unity, history=1)
+    far = delta(unity, listing_requests=1)
+    assert far.find_name(table.staging.table_id, f"{unity.schema}.former") == table.name
+    with pytest.raises(CatalogUnavailable, match="isn't among the first"):
+        far.find_name(UNKNOWN, f"{unity.schema}.former")
+    assert delta(unity).find_name(UNKNOWN, f"{unity.schema}.former") is None
+
+
+def test_an_answer_that_is_lost_is_settled_by_the_id(unity: UnityServer, server: OurServer) -> None:
+    table = allocated_table(unity, history=1)
+    server.lost_answers = 1
+    assert created(table).catalog().head().table_id == table.staging.table_id
+    # Nothing was created: the request never got there.
+    other = allocated_table(unity, history=1)
+    server.next_replies.append(None)
+    with pytest.raises(CatalogUnavailable):
+        created(other)
+
+
+def _until(expires_ms: int) -> dict[str, int]:
+    return {"expiration_time": expires_ms}
