@@ -21,7 +21,7 @@ from lakeferry.log import paths
 from lakeferry.log.catalog_changes import CatalogChanges, written_properties
 from lakeferry.storage import open_config
 from lakeferry.table import DeltaLog
-from lakeferry.table.managed import Answer, Proposal, RatifiedCommit, publish
+from lakeferry.table.managed import Proposal, RatifiedCommit, Verdict, publish
 from tests.support.http_proxy import CountingProxy, Spoil, first
 from tests.support.managed_tables import (
     FIELDS,
@@ -109,7 +109,7 @@ def test_a_log_that_does_not_begin_at_zero(unity: UnityServer) -> None:
 
 def test_executors_read_what_is_ratified_without_asking(unity: UnityServer) -> None:
     table = managed_table(unity)
-    assert table.catalog().propose(proposal(table, 5)) is Answer.RATIFIED
+    assert table.catalog().propose(proposal(table, 5)) is Verdict.RATIFIED
     store = table.store()
     assert DeltaLog(store).state().version == 5
     frozen = open_config(store.config)
@@ -119,9 +119,9 @@ def test_executors_read_what_is_ratified_without_asking(unity: UnityServer) -> N
 def test_the_first_commit_may_be_replaced_by_nobody(unity: UnityServer) -> None:
     table = created(allocated(unity))
     first, second = proposal(table, 4, "x"), proposal(table, 4, "y")
-    assert table.catalog().propose(first) is Answer.RATIFIED
-    assert table.catalog().propose(second) is Answer.CONFLICT
-    assert table.catalog().propose(first) is Answer.RATIFIED
+    assert table.catalog().propose(first) is Verdict.RATIFIED
+    assert table.catalog().propose(second) is Verdict.CONFLICT
+    assert table.catalog().propose(first) is Verdict.RATIFIED
     assert table.store().put_if_absent(paths.commit(4), body(4)) is False
     assert table.store().get(paths.commit(4)) == body(4, who="x")
 
@@ -132,22 +132,22 @@ def test_a_version_has_one_winner(unity: UnityServer) -> None:
     assert late.refresh().latest_version == 4
     assert ours.put_if_absent(paths.commit(5), body(5))
     assert late.put_if_absent(paths.commit(5), body(5, who="late")) is False
-    assert table.catalog().propose(proposal(table, 5)) is Answer.CONFLICT
+    assert table.catalog().propose(proposal(table, 5)) is Verdict.CONFLICT
     assert table.store().get(paths.commit(5)) == body(5)
 
 
 def test_a_repeated_proposal_changes_nothing(unity: UnityServer) -> None:
     table = managed_table(unity)
     catalog, mine = table.catalog(), proposal(table, 5)
-    assert catalog.propose(mine) is Answer.RATIFIED
-    assert catalog.propose(mine) is Answer.RATIFIED
+    assert catalog.propose(mine) is Verdict.RATIFIED
+    assert catalog.propose(mine) is Verdict.RATIFIED
     publish(table.below, catalog)
-    assert catalog.propose(mine) is Answer.RATIFIED
+    assert catalog.propose(mine) is Verdict.RATIFIED
     for version in (6, 7):
         assert table.commit(version)
     # By now the server has forgotten its name, and compares the files.
-    assert catalog.propose(mine) is Answer.RATIFIED
-    assert catalog.propose(proposal(table, 5, "z")) is Answer.CONFLICT
+    assert catalog.propose(mine) is Verdict.RATIFIED
+    assert catalog.propose(proposal(table, 5, "z")) is Verdict.CONFLICT
     assert described(table).latest_table_version == 7
 
 
@@ -155,8 +155,8 @@ def test_after_ten_unpublished_commits_one_has_to_publish(unity: UnityServer) ->
     table = managed_table(unity)
     catalog = table.catalog()
     for version in range(5, 15):
-        assert catalog.propose(proposal(table, version)) is Answer.RATIFIED
-    assert catalog.propose(proposal(table, 15)) is Answer.FULL
+        assert catalog.propose(proposal(table, version)) is Verdict.RATIFIED
+    assert catalog.propose(proposal(table, 15)) is Verdict.FULL
     assert len(catalog.head().unpublished) == 10
     assert [one.version for one in catalog.head().unpublished] == [*range(5, 15)]
     assert table.store().put_if_absent(paths.commit(15), body(15))
@@ -247,7 +247,7 @@ def test_a_renamed_table_is_followed(unity: UnityServer) -> None:
     assert catalog.head().latest_version == 4
     new = f"{unity.schema}.orders"
     assert table.api.rename(table.name, new, table.staging.table_id).latest_table_version == 4
-    assert catalog.propose(proposal(table, 5)) is Answer.RATIFIED
+    assert catalog.propose(proposal(table, 5)) is Verdict.RATIFIED
     assert (heard, catalog.name) == ([new], f"unity:{new}")
     catalog.report_published(4)
 
@@ -255,7 +255,7 @@ def test_a_renamed_table_is_followed(unity: UnityServer) -> None:
     stranger = managed_table(unity)
     stranger.api.rename(stranger.name, table.name, stranger.staging.table_id)
     late = table.catalog()
-    assert late.propose(proposal(table, 6)) is Answer.RATIFIED
+    assert late.propose(proposal(table, 6)) is Verdict.RATIFIED
     assert late.name == f"unity:{new}"
     assert table.catalog().head().latest_version == 6
     assert stranger.catalog().head().latest_version == 4

@@ -18,7 +18,6 @@ administrator to decide.
 from __future__ import annotations
 
 import hashlib
-import os
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -27,7 +26,6 @@ from typing import Any
 from urllib.parse import quote
 
 from lakeferry.catalogs.catalog import (
-    VARIABLES,
     Catalog,
     CatalogTable,
     check_table_name,
@@ -35,6 +33,7 @@ from lakeferry.catalogs.catalog import (
 )
 from lakeferry.catalogs.catalog_rest import TIMEOUT_S, Answer, CatalogRest
 from lakeferry.catalogs.columns import catalog_columns
+from lakeferry.catalogs.unity_address import UNITY_TOKEN, UNITY_URL, unity_from, unity_root
 from lakeferry.catalogs.unity_listing import canonical, find_listed, list_tables
 from lakeferry.errors import (
     CatalogManaged,
@@ -48,9 +47,6 @@ from lakeferry.log.actions import Metadata
 from lakeferry.storage import normalise
 from lakeferry.storage.uris import split
 
-_URL_VARIABLE = VARIABLES["unity"]
-_TOKEN_VARIABLE = "UC_TOKEN"
-_API = "/api/2.1/unity-catalog"
 LISTING_REQUESTS = 500
 """How many pages are searched for an id before we give up."""
 
@@ -90,12 +86,11 @@ class UnityCatalog(Catalog):
         listing_requests: int = LISTING_REQUESTS,
     ) -> None:
         """Set the server's address, with or without the path of the API."""
-        root = url.strip().rstrip("/").removesuffix(_API)
         self._rest = CatalogRest(
             "Unity Catalog",
-            f"{root}{_API}" if root else "",
+            unity_root(url),
             token,
-            settings=(_URL_VARIABLE, _TOKEN_VARIABLE),
+            settings=(UNITY_URL, UNITY_TOKEN),
             timeout_s=timeout_s,
             pause=pause,
         )
@@ -107,14 +102,7 @@ class UnityCatalog(Catalog):
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> UnityCatalog:
         """Return the catalog that ``UC_URL`` names."""
-        variables = os.environ if environment is None else environment
-        url = variables.get(_URL_VARIABLE)
-        if not url:
-            raise InvalidInput(
-                f"Unity Catalog can't be used, because {_URL_VARIABLE} isn't set",
-                remedy=f"set {_URL_VARIABLE} to the server's address, and {_TOKEN_VARIABLE}",
-            )
-        return cls(url, variables.get(_TOKEN_VARIABLE))
+        return cls(*unity_from(environment))
 
     @property
     def place(self) -> str:
@@ -501,7 +489,7 @@ class UnityCatalog(Catalog):
             raise CatalogUnavailable(
                 f"Unity Catalog at {self._rest.root} serves another metastore",
                 cause=f"its metastore is {mine}, and the table is in {wanted}",
-                remedy=f"set {_URL_VARIABLE} to the server of that metastore",
+                remedy=f"set {UNITY_URL} to the server of that metastore",
                 metastore_id=mine,
             )
 

@@ -18,12 +18,12 @@ from lakeferry.catalogs.unity_delta_messages import (
     updates_of,
 )
 from lakeferry.errors import TableNotFound
-from lakeferry.table.managed import Answer, CatalogHead, CommitCatalog, Proposal
+from lakeferry.table.managed import CatalogHead, CommitCatalog, Proposal, Verdict
 
 _MOST_RENAMES = 4
 """How many times in a row a table is looked for, as it may be renamed meanwhile."""
 
-_ANSWERS = {UpdateRefusal.CONFLICT: Answer.CONFLICT, UpdateRefusal.FULL: Answer.FULL}
+_ANSWERS = {UpdateRefusal.CONFLICT: Verdict.CONFLICT, UpdateRefusal.FULL: Verdict.FULL}
 
 
 class UnityCommitCatalog(CommitCatalog):
@@ -60,11 +60,11 @@ class UnityCommitCatalog(CommitCatalog):
             self._follow()
         raise self._changing()
 
-    def propose(self, proposal: Proposal) -> Answer:
+    def propose(self, proposal: Proposal) -> Verdict:
         """Propose a commit, with what it changes of the catalog's own description."""
         commit = AddCommit(commit=SentCommit.of(proposal.commit))
         said = self._update([commit, *updates_of(proposal.changes)])
-        return _ANSWERS[said] if isinstance(said, UpdateRefusal) else Answer.RATIFIED
+        return _ANSWERS[said] if isinstance(said, UpdateRefusal) else Verdict.RATIFIED
 
     def report_published(self, version: int) -> None:
         """Tell the catalog that all commits up to ``version`` are durably published."""

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from lakeferry.catalogs.unity import TOKEN_VARIABLE
+from lakeferry.catalogs.unity_address import UNITY_TOKEN
 from lakeferry.catalogs.unity_delta import UnityDelta
 from lakeferry.catalogs.unity_delta_messages import StorageCredential
 from lakeferry.errors import InvalidInput, TableNotFound, Unauthorized
@@ -51,7 +51,7 @@ class UnityCredentialSource(ABC):
 
     def __call__(self) -> VendedCredentials:
         """Ask the catalog for new credentials."""
-        token = self.token if self.token is not None else os.environ.get(TOKEN_VARIABLE)
+        token = self.token if self.token is not None else os.environ.get(UNITY_TOKEN)
         found = self._ask(UnityDelta(self.url, token))
         if found is None or not found.options:
             raise Unauthorized(

@@ -14,7 +14,6 @@ The limits of the server, and what follows from them here:
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -24,9 +23,9 @@ from urllib.parse import quote
 
 import msgspec
 
-from lakeferry.catalogs.catalog import check_name
+from lakeferry.catalogs.catalog import check_table_name
 from lakeferry.catalogs.catalog_rest import TIMEOUT_S, Answer
-from lakeferry.catalogs.unity import API, LISTING_REQUESTS, TOKEN_VARIABLE, URL_VARIABLE
+from lakeferry.catalogs.unity_address import UNITY_TOKEN, UNITY_URL, unity_from, unity_root
 from lakeferry.catalogs.unity_delta_messages import (
     ApiConfig,
     LoadedTable,
@@ -57,6 +56,9 @@ from lakeferry.errors import (
 
 T = TypeVar("T")
 
+_LISTING_REQUESTS = 500
+"""How many pages are searched for a renamed table before we give up."""
+
 _SETTLING_S = (0.5, 1.0, 2.0, 4.0)
 """Pauses between looks at a table whose creation or renaming got no answer."""
 _PAGES_OF_ONE_NAME = 20
@@ -81,15 +83,14 @@ class UnityDelta:
         *,
         timeout_s: float = TIMEOUT_S,
         pause: Callable[[float], None] = time.sleep,
-        listing_requests: int = LISTING_REQUESTS,
+        listing_requests: int = _LISTING_REQUESTS,
     ) -> None:
         """Set the server's address, with or without the path of the API."""
-        root = url.strip().rstrip("/").removesuffix(API)
         self.rest = DeltaRest(
             "Unity Catalog",
-            f"{root}{API}" if root else "",
+            unity_root(url),
             token,
-            settings=(URL_VARIABLE, TOKEN_VARIABLE),
+            settings=(UNITY_URL, UNITY_TOKEN),
             timeout_s=timeout_s,
             pause=pause,
         )
@@ -100,14 +101,7 @@ class UnityDelta:
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> UnityDelta:
         """Return the server that ``UC_URL`` names."""
-        variables = os.environ if environment is None else environment
-        url = variables.get(URL_VARIABLE)
-        if not url:
-            raise InvalidInput(
-                f"{URL_VARIABLE} isn't set, so there is no Unity Catalog to ask",
-                remedy=f"set {URL_VARIABLE} to the server's address, and {TOKEN_VARIABLE}",
-            )
-        return cls(url, variables.get(TOKEN_VARIABLE))
+        return cls(*unity_from(environment))
 
     @property
     def place(self) -> str:
@@ -401,7 +395,7 @@ def _older_credentials(
 
 
 def _parts(name: str) -> tuple[str, str, str]:
-    check_name(name)
+    check_table_name(name)
     catalog, schema, table = name.split(".")
     return catalog, schema, table
 

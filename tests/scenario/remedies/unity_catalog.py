@@ -184,7 +184,7 @@ def the_server_of_the_metastore_is_named(witness: Witness) -> None:
         assert there["location"] == witness.lake.uri("new")
 
 
-@follows("unity.py: set {} to the server's address, and {}")
+@follows("unity_address.py: set {} to the server's address, and {}")
 def a_server_that_is_not_named_is_named(witness: Witness) -> None:
     table = witness.lake.make("t")
     with _unity() as (_, schema, variables):
