@@ -105,5 +105,6 @@ class UnityCommitCatalog(CommitCatalog):
 
     def _changing(self) -> Exception:
         return self._api.rest.unavailable(
-            f"the name of the table {self.table_id} changes all the time", "try again"
+            f"the name of the table {self.table_id} changes all the time",
+            "try again, and see the server's own log",
         )

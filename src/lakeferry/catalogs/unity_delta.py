@@ -51,7 +51,6 @@ from lakeferry.errors import (
     Forbidden,
     InvalidInput,
     LakeferryError,
-    TableNotFound,
 )
 
 T = TypeVar("T")
@@ -119,12 +118,7 @@ class UnityDelta:
         with self._privileges(f"use the catalog {catalog}", f"USE CATALOG on {catalog}", catalog):
             answer = self.rest.ask("GET", f"{LEAD}/config", query=query)
         if error_type(answer) in MISSING:
-            raise TableNotFound(
-                f"Unity Catalog at {self.place} has no catalog {catalog}",
-                remedy="check the name",
-                name=catalog,
-                catalog=self.place,
-            )
+            raise self.rest.missing(catalog)
         self._configs[catalog] = self._read(answer, ApiConfig, catalog)
         return self._configs[catalog]
 
@@ -189,12 +183,7 @@ class UnityDelta:
         """Return the table of that name, or raise ``TableNotFound``."""
         if (found := self.find(name)) is not None:
             return found
-        raise TableNotFound(
-            f"Unity Catalog at {self.place} has no table {name}",
-            remedy="check the name, and whether the table was dropped",
-            name=name,
-            catalog=self.place,
-        )
+        raise self.rest.missing(name)
 
     def find_name(self, table_id: str, former: str) -> str | None:
         """Return the name that the table with that id has now, by listing."""

@@ -45,8 +45,11 @@ class DeltaRest(CatalogRest):
         return status == 429 and _type_in(content) == EXHAUSTED
 
     def _understood(self, status: int, content: bytes) -> Answer:
-        if status in (404, 405, 501) and _decoded(content) is None:
-            return Answer(status, {})
+        if _decoded(content) is None:
+            if status in (404, 405, 501):
+                return Answer(status, {})
+            if status >= 500:
+                raise self._failed(Answer(status, {}))
         return super()._understood(status, content)
 
     def read(self, answer: Answer, form: type[T]) -> T:
@@ -63,12 +66,7 @@ class DeltaRest(CatalogRest):
             return self.without_delta() if _is_unknown_call(answer) else self._failed(answer)
         fields = {"name": name, "catalog": self.root}
         if kind in MISSING:
-            return TableNotFound(
-                f"Unity Catalog at {self.root} has no table {name}",
-                cause=answer.problem,
-                remedy="check the name, and whether the table was dropped",
-                **fields,
-            )
+            return self.missing(name)
         if kind == EXISTS:
             return InvalidInput(
                 f"the name unity:{name} is taken",
@@ -82,13 +80,21 @@ class DeltaRest(CatalogRest):
             return InvalidInput(
                 f"Unity Catalog doesn't accept the request for {name}",
                 cause=answer.problem,
-                remedy="change what the cause names",
                 **fields,
             )
         return self._failed(answer)
 
     def _failed(self, answer: Answer) -> LakeferryError:
-        return self.unavailable(answer.problem, "try again; the server's own log says more")
+        return self.unavailable(answer.problem, "try again, and see the server's own log")
+
+    def missing(self, name: str) -> TableNotFound:
+        """Return the error for a name that doesn't exist."""
+        return TableNotFound(
+            f"Unity Catalog at {self.root} has no {name}",
+            remedy="check the name, and whether it was dropped",
+            name=name,
+            catalog=self.root,
+        )
 
     def without_delta(self) -> CatalogManaged:
         """Return the error for a server without this API."""

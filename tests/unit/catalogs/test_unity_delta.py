@@ -66,7 +66,7 @@ def test_the_server_is_asked_once_what_it_can_do(unity: UnityServer, server: Our
         assert api.find(f"{unity.schema}.t") is None
     assert sum("/config" in each for each in server.asked) == 1
     assert api.config(catalog).protocol_version == "1.0"
-    with pytest.raises(TableNotFound, match="no catalog nowhere"):
+    with pytest.raises(TableNotFound, match="has no nowhere"):
         api.config("nowhere")
 
 
