@@ -1,9 +1,8 @@
 """One bounded request to a REST service.
 
 An answer is a JSON object with a status of 2xx, 400, 404, 409 or 410 (or another one of
-:attr:`Rest.meaningful`), which the caller interprets. Everything else is raised here: 401 and
-403 as
-:class:`~lakeferry.errors.Unauthorized` and :class:`~lakeferry.errors.Forbidden`,
+:attr:`Rest.meaningful`), which the caller interprets. Everything else is raised here: 401
+and 403 as :class:`~lakeferry.errors.Unauthorized` and :class:`~lakeferry.errors.Forbidden`,
 everything that isn't an answer (no connection, another status, something other
 than JSON, too much of it, too late) as :attr:`Rest.unavailable_as`.
 

@@ -23,8 +23,7 @@ NEEDS_A_PERSON.update(
         ),
         "unity_delta.py: continue as the user who began, to whom alone it belongs until the table "
         "exists": (
-            "another user has to begin: "
-            f"{_UNIT}::test_a_staging_table_belongs_to_who_allocated_it"
+            f"another user has to begin: {_UNIT}::test_a_staging_table_belongs_to_who_allocated_it"
         ),
         "unity_delta.py: have its administrator create it (CREATE SCHEMA {}.{}), then try again": (
             f"an administrator has to act: {_CONTRACT}::test_a_missing_schema_is_named"
