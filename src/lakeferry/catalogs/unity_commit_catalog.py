@@ -17,7 +17,7 @@ from lakeferry.catalogs.unity_delta_messages import (
     Update,
     updates_of,
 )
-from lakeferry.errors import TableNotFound
+from lakeferry.errors import LakeferryError, TableNotFound
 from lakeferry.table.managed import CatalogHead, CommitCatalog, Proposal, Verdict
 
 _MOST_RENAMES = 4
@@ -103,8 +103,8 @@ class UnityCommitCatalog(CommitCatalog):
             self.table_name, self.name = name, f"unity:{name}"
             self._renamed(name)
 
-    def _changing(self) -> Exception:
+    def _changing(self) -> LakeferryError:
         return self._api.rest.unavailable(
-            f"the name of the table {self.table_id} changes all the time",
+            f"it refuses to change the table {self.table_id}, or the table's name keeps changing",
             "try again, and see the server's own log",
         )

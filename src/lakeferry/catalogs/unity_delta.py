@@ -126,7 +126,8 @@ class UnityDelta:
         """Allocate an id and a place for a new table. Each call allocates another one."""
         catalog, schema, table = _parts(name)
         self.config(catalog)
-        with self._creating(name, "allocate a place for"):
+        needed = f"{_uses(name)}, and CREATE TABLE on {catalog}.{schema}"
+        with self._privileges(f"allocate a place for {name}", needed, name):
             path = f"{_schema(name)}/staging-tables"
             answer = self.rest.ask("POST", path, body={"name": table})
         if error_type(answer) in MISSING:
@@ -150,7 +151,8 @@ class UnityDelta:
         lost: CatalogUnavailable | None = None
         answer: Answer | None = None
         try:
-            with self._as_allocator(table_id), self._creating(name, "create"):
+            needed = f"{_uses(name)}, and CREATE TABLE on {catalog}.{schema}"
+            with self._as_allocator(table_id, f" That user needs {needed}."):
                 path = f"{_schema(name)}/tables"
                 body = msgspec.to_builtins(table)
                 answer = self.rest.ask("POST", path, body=body, once=True)
@@ -335,22 +337,15 @@ class UnityDelta:
             raise self.rest.forbidden(why, what, needed, name) from why
 
     @contextmanager
-    def _creating(self, name: str, what: str) -> Iterator[None]:
-        catalog, schema, _ = _parts(name)
-        needed = f"{_uses(name)}, and CREATE TABLE on {catalog}.{schema}"
-        with self._privileges(f"{what} {name}", needed, name):
-            yield
-
-    @contextmanager
-    def _as_allocator(self, table_id: str) -> Iterator[None]:
+    def _as_allocator(self, table_id: str, needed: str = "") -> Iterator[None]:
+        """Say in a refusal that only one user may use a staging table, and what that one needs."""
         try:
             yield
         except Forbidden as why:
             raise Forbidden(
                 f"Unity Catalog doesn't let us use the place that it allocated for {table_id}",
                 cause=why.cause,
-                remedy="continue as the user who began, to whom alone it belongs until the table "
-                "exists",
+                remedy=f"continue as the user who began, to whom alone the place belongs.{needed}",
                 catalog=self.place,
             ) from why
 
