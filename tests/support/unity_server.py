@@ -21,7 +21,8 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from tests.support.obedient_server import ObedientServer, Reply
-from tests.support.unity_delta_server import PRIMITIVES, DeltaCalls, delta_error
+from tests.support.unity_delta_rules import PRIMITIVES, delta_error
+from tests.support.unity_delta_server import DeltaCalls
 
 API = "/api/2.1/unity-catalog"
 PAGE_SIZE = 2
