@@ -1,0 +1,74 @@
+"""The port to Unity Catalog: how often it asks, and what it makes of refusals."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lakeferry.errors import CatalogUnavailable, InvalidInput, Unauthorized
+from lakeferry.log.catalog_changes import CatalogChanges
+from lakeferry.table.managed import Proposal, RatifiedCommit, Verdict
+from tests.support.managed_tables import ManagedTable, managed_table
+from tests.support.unity_server import OurServer, UnityServer
+
+COMMIT = RatifiedCommit(3, "00000000000000000003.a.json", 10, 5, 5)
+LOCKED = (409, {"error": {"type": "UpdateRequirementConflictException", "message": "locked"}})
+
+
+@pytest.fixture
+def server(unity: UnityServer) -> OurServer:
+    return unity.ours
+
+
+@pytest.fixture
+def table(unity: UnityServer) -> ManagedTable:
+    """A table with versions 0 to 2."""
+    return managed_table(unity, history=1)
+
+
+def test_one_request_is_one_proposal(table: ManagedTable, server: OurServer) -> None:
+    asked = len(server.asked)
+    proposal = Proposal(COMMIT, CatalogChanges(properties={"a": "1"}))
+    assert table.catalog().propose(proposal) is Verdict.RATIFIED
+    assert len(server.asked) == asked + 1
+    head = table.catalog().head()
+    assert (head.unpublished, head.latest_version, head.properties["a"]) == ((COMMIT,), 3, "1")
+    assert len(server.asked) == asked + 2
+
+
+def test_a_table_that_somebody_has_locked_is_asked_again(
+    table: ManagedTable, server: OurServer
+) -> None:
+    server.next_replies.append(LOCKED)
+    assert table.catalog().propose(Proposal(COMMIT, CatalogChanges())) is Verdict.RATIFIED
+
+
+def test_what_is_locked_for_ever_is_given_up(table: ManagedTable, server: OurServer) -> None:
+    for found in _answers(server, table):
+        server.next_replies.extend([LOCKED, found])
+    with pytest.raises(CatalogUnavailable, match="refuses to change"):
+        table.catalog().report_published(2)
+
+
+def test_a_version_that_was_never_committed_is_not_reported(table: ManagedTable) -> None:
+    with pytest.raises(InvalidInput, match="Should not backfill"):
+        table.catalog().report_published(9)
+    assert table.catalog().head().latest_version == 2
+
+
+def test_a_token_that_expires_is_no_conflict(table: ManagedTable, server: OurServer) -> None:
+    server.token = "renewed"
+    with pytest.raises(Unauthorized):
+        table.catalog().propose(Proposal(COMMIT, CatalogChanges()))
+
+
+def _answers(server: OurServer, table: ManagedTable) -> list[tuple[int, Any]]:
+    """Return what the server says of the table, as often as it is asked."""
+    (described,) = server.tables_named(table.name)
+    metadata = {
+        "table-uuid": described["table_id"],
+        "table-type": "MANAGED",
+        "location": described["storage_location"],
+    }
+    return [(200, {"metadata": metadata, "latest-table-version": 2})] * 4
