@@ -12,6 +12,7 @@ from lakeferry.log.actions import Metadata
 from lakeferry.storage import Store
 from lakeferry.storage.option_spellings import StorageOptions
 from lakeferry.storage.uris import shell_safe
+from lakeferry.storage.vended_credentials import CredentialSource
 from lakeferry.table.managed import CommitCatalog, ManagedStore
 
 CatalogKind = Literal["sql", "unity"]
@@ -43,12 +44,14 @@ class CatalogTable:
 class CatalogAccess:
     """How a catalog lets its clients open a table's place.
 
-    ``options`` are the storage options that it issued. ``commits`` is there for a managed table,
-    whose commits the catalog decides about.
+    ``options`` are the storage options that it issued. ``renewal`` issues credentials again
+    before they expire. ``commits`` is there for a managed table, whose commits the catalog
+    decides about.
     """
 
     options: StorageOptions = field(default_factory=dict, repr=False)
     commits: CommitCatalog | None = None
+    renewal: CredentialSource | None = field(default=None, repr=False)
 
     def over(self, place: Store, warn: Callable[[str], None] = lambda _: None) -> Store:
         """Return the store of a place as the catalog's clients see it."""

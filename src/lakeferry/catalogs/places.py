@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from lakeferry.catalogs import open_catalog, split_name
 from lakeferry.catalogs.catalog import NO_ACCESS, Catalog, CatalogAccess, CatalogTable
-from lakeferry.storage import Store, normalise, open_store
+from lakeferry.storage import Store, StoreConfig, normalise, open_config
 from lakeferry.storage.option_spellings import StorageOptions, override
 
 PlaceOptions: TypeAlias = StorageOptions | Callable[[str], StorageOptions]
@@ -70,7 +70,9 @@ class Places:
 
     def open(self, uri: str) -> Store:
         """Return the store of a place."""
-        return self.granted(uri).over(open_store(uri, self.options(uri)), self._warn)
+        access = self.granted(uri)
+        config = StoreConfig(normalise(uri), dict(self.options(uri)), renewal=access.renewal)
+        return access.over(open_config(config), self._warn)
 
 
 def _above(given: PlaceOptions, uri: str, granted: StorageOptions) -> StorageOptions:

@@ -18,6 +18,7 @@ administrator to decide.
 from __future__ import annotations
 
 import hashlib
+import os
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -27,6 +28,7 @@ from urllib.parse import quote
 
 from lakeferry.catalogs.catalog import (
     Catalog,
+    CatalogAccess,
     CatalogTable,
     check_table_name,
     unless_elsewhere,
@@ -34,6 +36,9 @@ from lakeferry.catalogs.catalog import (
 from lakeferry.catalogs.catalog_rest import TIMEOUT_S, Answer, CatalogRest
 from lakeferry.catalogs.columns import catalog_columns
 from lakeferry.catalogs.unity_address import UNITY_TOKEN, UNITY_URL, unity_from, unity_root
+from lakeferry.catalogs.unity_commit_catalog import UnityCommitCatalog
+from lakeferry.catalogs.unity_credentials import TableCredentialSource
+from lakeferry.catalogs.unity_delta import UnityDelta
 from lakeferry.catalogs.unity_listing import canonical, find_listed, list_tables
 from lakeferry.errors import (
     CatalogManaged,
@@ -42,10 +47,13 @@ from lakeferry.errors import (
     InvalidInput,
     LakeferryError,
     NotATable,
+    TableNotFound,
+    Unauthorized,
 )
 from lakeferry.log.actions import Metadata
 from lakeferry.storage import normalise
 from lakeferry.storage.uris import split
+from lakeferry.storage.vended_credentials import CredentialSource, renewed
 
 LISTING_REQUESTS = 500
 """How many pages are searched for an id before we give up."""
@@ -96,6 +104,7 @@ class UnityCatalog(Catalog):
         )
         self._pause = pause
         self._listing_requests = listing_requests
+        self._url, self._token = url, token
         self._metastore: str | None = None
         self._names: dict[str, str] = {}
 
@@ -403,6 +412,32 @@ class UnityCatalog(Catalog):
                 f"find the table with the id {table_id} in Unity Catalog, and have it dropped",
             )
         return renamed
+
+    def access(self, table: CatalogTable) -> CatalogAccess:
+        """Return how a table is opened: a managed one with the catalog, which decides its commits.
+
+        Credentials for a managed table are asked for again before they expire, also by executors.
+        """
+        if not table.managed:
+            return super().access(table)
+        api = UnityDelta(self._url, self._token)
+        commits = UnityCommitCatalog(api, table.name, table.table_id)
+        return CatalogAccess(commits=commits, renewal=self._renewal(table))
+
+    def _renewal(self, table: CatalogTable) -> CredentialSource | None:
+        """Return a source of credentials; ``None`` if the server issues none for the place."""
+        if split(table.location).scheme == "file":
+            return None
+        explicit = None if self._token == os.environ.get(UNITY_TOKEN) else self._token
+        source = TableCredentialSource(
+            self._url, table.location, table.name, table.table_id, token=explicit
+        )
+        try:
+            # The answer is kept for the stores that will use it.
+            renewed(source).current()
+        except (Forbidden, TableNotFound, Unauthorized):
+            return None
+        return source
 
     def credentials(self, table: CatalogTable) -> Mapping[str, str]:
         """Return the storage options that the server issues, for writing or else for reading.
