@@ -173,7 +173,7 @@ class Table(RedirectMethods, TransferMethods):
         """
         log = self._log()
         store = log.store
-        if not isinstance(store, ManagedStore):
+        if not isinstance(store, ManagedStore) or not store.asks_catalog:
             raise InvalidInput(
                 f"{self._name} has nothing to publish",
                 cause="no catalog decides about its commits",

@@ -15,6 +15,7 @@ import msgspec
 from lakeferry.catalogs.columns import kebab_schema
 from lakeferry.log.actions import Protocol
 from lakeferry.log.catalog_changes import CatalogChanges
+from lakeferry.log.features import MANAGED
 from lakeferry.table.managed import CatalogHead, RatifiedCommit
 
 _DOMAIN_FIELDS = {
@@ -22,6 +23,9 @@ _DOMAIN_FIELDS = {
     "delta.rowTracking": ("rowIdHighWaterMark",),
 }
 """What the server takes of each domain's configuration."""
+
+_DECIDES = f"delta.feature.{MANAGED}"
+"""The property of tables whose commits the server decides about; it derives it by itself."""
 
 
 class Message(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=True):
@@ -154,11 +158,13 @@ class LoadedTable(Message, frozen=True, kw_only=True):
     def as_head(self) -> CatalogHead:
         """Return what the port says of a table."""
         commits = sorted((each.as_commit() for each in self.commits or ()), key=_version)
+        properties = self.metadata.properties or {}
         return CatalogHead(
             self.metadata.table_uuid,
             self.latest_table_version or 0,
             tuple(commits),
-            self.metadata.properties or {},
+            properties,
+            decides=_DECIDES in properties,
         )
 
 

@@ -100,6 +100,8 @@ class _Seen:
     """Whether its redirect is an old one that a RESTORE has brought back."""
     managed: tuple[str, ...]
     """The features by which a catalog decides about its commits."""
+    asked: bool
+    """Whether it was opened with that catalog."""
     commit: LogFile | None
     """The commit of that version as it was listed, if the log still had it."""
     at: float
@@ -155,7 +157,7 @@ class Resolver:
         granted: dict[str, CatalogAccess] = {}
         found, managed, target = self._followed(normalise(table), app_name, write, granted)
         if managed and not (
-            allow_managed and (not found.redirected or self._open(found.location).asks_catalog)
+            allow_managed and (not found.redirected or self._is_asked(found.location))
         ):
             raise self._managed(found, managed, target)
         return replace(found, access=granted.get(found.location, NO_ACCESS))
@@ -251,13 +253,20 @@ class Resolver:
         found = self._in_force(store, state, place)
         managed = features.catalog_managed(state.protocol)
         withdrawn = found is not None and move.leads_nowhere(log, found, state.version)
-        seen = _Seen(state.version, found, state.metadata.id, withdrawn, managed, commit, now)
+        asked = bool(managed) and store.asks_catalog
+        table_id = state.metadata.id
+        seen = _Seen(state.version, found, table_id, withdrawn, managed, asked, commit, now)
         with self._lock:
             if len(self._seen) >= _MAX_REMEMBERED:
                 self._seen.clear()
                 self._anchors.clear()
             self._seen[place] = seen
         return seen
+
+    def _is_asked(self, place: str) -> bool:
+        """Return whether a table that was just looked at is opened with its catalog."""
+        seen = self._seen.get(place)
+        return self._open(place).asks_catalog if seen is None else seen.asked
 
     def _check_lineage(self, source: str, seen: _Seen, target: str) -> None:
         """Refuse a target that isn't the table that moved there.

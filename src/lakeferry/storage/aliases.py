@@ -33,8 +33,6 @@ class AliasStore(Store):
     deleted once they are published. Writing to an alias isn't possible.
     """
 
-    asks_catalog = True
-
     def __init__(self, below: Store, aliases: Mapping[str, str]) -> None:
         """Set the aliases: name to the name of the object."""
         self.below = below
@@ -45,6 +43,11 @@ class AliasStore(Store):
     def config(self) -> StoreConfig:  # type: ignore[override]
         """The configuration of the store below, with the aliases."""
         return replace(self.below.config, aliases=tuple(sorted(self._aliases.items())))
+
+    @property
+    def asks_catalog(self) -> bool:
+        """Whether the names of the log are those that the catalog has accepted: yes."""
+        return True
 
     def list(
         self, prefix: str, *, start_after: str | None = None, stop_before: str | None = None

@@ -15,10 +15,14 @@ class FolderStore(Store):
     def __init__(self, whole: Store, folder: str) -> None:
         """Use the part of ``whole`` below ``folder``."""
         self._whole = whole
-        self.asks_catalog = whole.asks_catalog
         self._lead = f"{folder}/"
         self.config = replace(whole.config, uri=f"{whole.uri}/{folder}", aliases=None)
         self.calls = whole.calls
+
+    @property
+    def asks_catalog(self) -> bool:
+        """Whether the store below asks the table's catalog."""
+        return self._whole.asks_catalog
 
     def list(
         self, prefix: str, *, start_after: str | None = None, stop_before: str | None = None

@@ -73,10 +73,14 @@ class Overlay(Store):
     def __init__(self, below: Store, changes: OverlayChanges | None = None) -> None:
         """Put an overlay over ``below``, which is only read."""
         self._below = below
-        self.asks_catalog = below.asks_catalog
         self._changes = OverlayChanges() if changes is None else changes
         self.config = below.config
         self.calls = below.calls
+
+    @property
+    def asks_catalog(self) -> bool:
+        """Whether the store below asks the table's catalog."""
+        return self._below.asks_catalog
 
     def list(
         self, prefix: str, *, start_after: str | None = None, stop_before: str | None = None

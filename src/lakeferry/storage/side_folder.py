@@ -33,13 +33,17 @@ class Aside(Store):
     def __init__(self, store: Store, folder: str, other: Store) -> None:
         """Check whether objects were kept aside before."""
         self._store = store
-        self.asks_catalog = store.asks_catalog
         self._lead = f"{folder}/"
         self._other = other
         self.config = store.config
         self.calls = store.calls
         self.is_used = next(other.list(self._lead), None) is not None
         """Whether objects are kept in the other store."""
+
+    @property
+    def asks_catalog(self) -> bool:
+        """Whether the store below asks the table's catalog."""
+        return self._store.asks_catalog
 
     def list(
         self, prefix: str, *, start_after: str | None = None, stop_before: str | None = None

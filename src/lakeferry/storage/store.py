@@ -134,13 +134,16 @@ class Store(ABC):
 
     config: StoreConfig
     calls: Calls
-    asks_catalog = False
-    """Whether the names in ``_delta_log`` are those that the table's catalog has accepted."""
 
     @property
     def uri(self) -> str:
         """The root as a normalised URI without a trailing slash."""
         return self.config.uri
+
+    @property
+    def asks_catalog(self) -> bool:
+        """Whether the names in ``_delta_log`` are those that the table's catalog has accepted."""
+        return False
 
     @abstractmethod
     def list(

@@ -8,8 +8,37 @@ _CONTRACT = "tests/scenario/test_managed_contract.py"
 _UNIT = "tests/unit/catalogs/test_unity_delta.py"
 _SOURCES = "tests/unit/catalogs/test_unity_credentials.py"
 
+_STORE = "tests/unit/table/managed/test_managed_store.py"
+_TABLES = "tests/scenario/test_managed_tables.py"
+
 NEEDS_A_PERSON.update(
     {
+        "cleaning.py: leave it to the catalog": (
+            f"there is nothing to type: {_TABLES}::test_what_the_catalog_does_not_permit_is_refused"
+        ),
+        "managed_store.py: leave it to the catalog": (
+            f"no command does that: {_STORE}::test_the_log_is_not_changed_past_the_catalog"
+        ),
+        "managed_store.py: run the same command again": (
+            f"no command of ours leaves a gap: {_STORE}::test_no_commit_may_leave_a_gap"
+        ),
+        "managed_store.py: run the same command again when the catalog answers": (
+            "a catalog has to be down at one moment and up at the next: "
+            f"{_STORE}::test_whatever_call_fails_the_commit_is_there_once_or_not_at_all"
+        ),
+        "managed_store.py: run the same command again; if that doesn't help, ask the catalog's "
+        "administrator": (
+            "it takes a catalog that says that a free version is taken, over and over"
+        ),
+        "publish_commits.py: find out which writer put it there without asking the catalog, and "
+        "move it away; then publish again": (
+            "only a person finds out which writer that was: "
+            f"{_STORE}::test_a_published_file_with_other_bytes_is_not_reported"
+        ),
+        "table.py: give the name of a managed table: unity:catalog.schema.table": (
+            "only a person knows the name: tests/unit/api/test_table_place.py::"
+            "test_a_table_without_such_a_catalog_has_nothing_to_publish"
+        ),
         "unity_commit_catalog.py: ask who dropped it, or who took the privileges on it from you": (
             f"a dropped table doesn't come back: {_CONTRACT}::test_a_dropped_table_is_gone"
         ),

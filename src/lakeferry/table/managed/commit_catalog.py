@@ -36,13 +36,16 @@ class CatalogHead:
     """What a catalog says of a table at one moment.
 
     ``unpublished`` are the ratified commits that it doesn't know to be published, oldest first.
-    ``properties`` are those that the catalog has.
+    ``properties`` are those that the catalog has. ``decides``: it decides about the table's
+    commits. A catalog may own a table's files and leave its commits to the log, as with tables
+    that are older than the feature ``catalogManaged``.
     """
 
     table_id: str
     latest_version: int
     unpublished: tuple[RatifiedCommit, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
+    decides: bool = True
 
     def commit(self, version: int) -> RatifiedCommit | None:
         """Return the unpublished commit of a version, if it is one."""

@@ -71,8 +71,15 @@ class ManagedStore(AliasStore):
         self._seen: CatalogHead | None = None
 
     @property
+    def asks_catalog(self) -> bool:
+        """Whether the catalog decides about the table's commits; else the log alone counts."""
+        return self._known().decides
+
+    @property
     def config(self) -> StoreConfig:  # type: ignore[override]
         """The configuration for executors: it names the files of the ratified commits."""
+        if self._seen is not None and not self._seen.decides:
+            return self.below.config
         known = self._seen.unpublished if self._seen is not None else ()
         names = tuple((paths.commit(one.version), one.staged_path) for one in known)
         return replace(self.below.config, aliases=names)
@@ -85,7 +92,9 @@ class ManagedStore(AliasStore):
     def refresh(self) -> CatalogHead:
         """Ask the catalog for the ratified commits and the latest version."""
         head = self.catalog.head()
-        if self._onboarding is not None and head.latest_version <= self._onboarding:
+        if not head.decides:
+            head = replace(head, latest_version=paths.MAX_VERSION, unpublished=())
+        elif self._onboarding is not None and head.latest_version <= self._onboarding:
             head = replace(head, latest_version=self._onboarding)
         self._seen = head
         return head
@@ -136,7 +145,7 @@ class ManagedStore(AliasStore):
     def put_if_absent(self, path: str, data: bytes) -> bool:
         """Put an object unless it is there; propose a commit to the catalog."""
         version = _version_of_commit(path)
-        if version is None:
+        if version is None or not self.asks_catalog:
             return super().put_if_absent(path, data)
         return self._commit_bytes(version, data)
 
@@ -144,6 +153,8 @@ class ManagedStore(AliasStore):
         """Refuse to write commits past the catalog; publish before a checkpoint is written."""
         file = paths.parse(path)
         if file is None or file.kind in (LogFileKind.CHECKSUM, LogFileKind.STAGED):
+            return path
+        if not self.asks_catalog:
             return path
         if file.kind is LogFileKind.COMMIT:
             raise self._refused("a commit can't be written without asking the catalog", path)
@@ -158,7 +169,9 @@ class ManagedStore(AliasStore):
         """Delete objects, but nothing that versions are made of."""
         for path in paths_:
             file = paths.parse(path)
-            if file is not None and file.kind in _FILES_OF_VERSIONS - {LogFileKind.CHECKSUM}:
+            if file is None or file.kind not in _FILES_OF_VERSIONS - {LogFileKind.CHECKSUM}:
+                continue
+            if self.asks_catalog:
                 raise self._refused("the catalog doesn't permit us to clean up the log", path)
         super().delete_many(paths_)
 

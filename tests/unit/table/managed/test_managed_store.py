@@ -324,6 +324,32 @@ def test_executors_read_ratified_commits_without_the_catalog() -> None:
     assert there.asks_catalog
 
 
+class Leaving(StoredCatalog):
+    """A catalog that owns the table's files and leaves its commits to the log."""
+
+    def head(self) -> CatalogHead:
+        return replace(super().head(), decides=False)
+
+    def propose(self, proposal: Proposal) -> Verdict:
+        raise AssertionError("asked")
+
+
+def test_where_the_catalog_decides_nothing_the_log_counts() -> None:
+    store, _ = table()
+    store.put(paths.commit(3), body(3))
+    seen = ManagedStore(store, Leaving(store))
+
+    assert names(seen) == [paths.commit(version) for version in range(4)]
+    assert not seen.asks_catalog
+    assert seen.put_if_absent(paths.commit(4), body(4))
+    assert not seen.put_if_absent(paths.commit(4), body(4, "other"))
+    seen.put(paths.classic_checkpoint(4), b"rows")
+    seen.delete_many([paths.commit(0)])
+    assert store.objects[paths.commit(4)] == body(4)
+    assert paths.commit(0) not in store.objects
+    assert seen.config.aliases is None
+
+
 def test_no_request_is_sent_before_the_first_use() -> None:
     class Silent(StoredCatalog):
         def head(self) -> CatalogHead:
