@@ -53,7 +53,7 @@ from lakeferry.errors import (
     LakeferryError,
 )
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 _LISTING_REQUESTS = 500
 """How many pages are searched for a renamed table before we give up."""
@@ -305,7 +305,7 @@ class UnityDelta:
             return ()
         return self._read(answer, StorageCredentials, name).storage_credentials or ()
 
-    def _read(self, answer: Answer, form: type[T], name: str) -> T:
+    def _read(self, answer: Answer, form: type[_T], name: str) -> _T:
         if not answer.ok:
             raise self._refused(answer, name)
         return self.rest.read(answer, form)

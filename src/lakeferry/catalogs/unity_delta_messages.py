@@ -28,11 +28,11 @@ _DECIDES = f"delta.feature.{MANAGED}"
 """The property of tables whose commits the server decides about; it derives it by itself."""
 
 
-class Message(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=True):
+class DeltaMessage(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=True):
     """The superclass of all messages."""
 
 
-class SentProtocol(Message, frozen=True, kw_only=True):
+class SentProtocol(DeltaMessage, frozen=True, kw_only=True):
     """A table's protocol."""
 
     min_reader_version: int
@@ -51,14 +51,14 @@ class SentProtocol(Message, frozen=True, kw_only=True):
         )
 
 
-class SuggestedProtocol(Message, frozen=True, kw_only=True):
+class SuggestedProtocol(DeltaMessage, frozen=True, kw_only=True):
     """Features that a new table may have."""
 
     reader_features: tuple[str, ...] | None = None
     writer_features: tuple[str, ...] | None = None
 
 
-class StorageCredential(Message, frozen=True, kw_only=True):
+class StorageCredential(DeltaMessage, frozen=True, kw_only=True):
     """Credentials for what begins with ``prefix``; without ``expiration_time_ms`` permanent."""
 
     prefix: str
@@ -71,13 +71,13 @@ class StorageCredential(Message, frozen=True, kw_only=True):
         return f"StorageCredential({self.prefix!r}, {self.operation!r})"
 
 
-class StorageCredentials(Message, frozen=True, kw_only=True):
+class StorageCredentials(DeltaMessage, frozen=True, kw_only=True):
     """The answer to a request for credentials."""
 
     storage_credentials: tuple[StorageCredential, ...] | None = None
 
 
-class StagingTable(Message, frozen=True, kw_only=True):
+class StagingTable(DeltaMessage, frozen=True, kw_only=True):
     """A place that was allocated for a new table, and what the table must be like.
 
     A required property that is ``None`` may have any value.
@@ -92,14 +92,14 @@ class StagingTable(Message, frozen=True, kw_only=True):
     suggested_properties: Mapping[str, str | None] | None = None
 
 
-class ApiConfig(Message, frozen=True, kw_only=True):
+class ApiConfig(DeltaMessage, frozen=True, kw_only=True):
     """Which calls a server says it has. Some of them don't exist in version 0.7."""
 
     endpoints: tuple[str, ...]
     protocol_version: str
 
 
-class TableMetadata(Message, frozen=True, kw_only=True):
+class TableMetadata(DeltaMessage, frozen=True, kw_only=True):
     """A table as the catalog describes it."""
 
     table_uuid: str
@@ -113,7 +113,7 @@ class TableMetadata(Message, frozen=True, kw_only=True):
     last_commit_timestamp_ms: int | None = None
 
 
-class SentCommit(Message, frozen=True, kw_only=True):
+class SentCommit(DeltaMessage, frozen=True, kw_only=True):
     """A staged commit."""
 
     version: int
@@ -144,7 +144,7 @@ class SentCommit(Message, frozen=True, kw_only=True):
         )
 
 
-class LoadedTable(Message, frozen=True, kw_only=True):
+class LoadedTable(DeltaMessage, frozen=True, kw_only=True):
     """A table, its unpublished commits and its latest version.
 
     The latest version is 0 from the table's creation until its first commit is accepted, and
@@ -168,7 +168,7 @@ class LoadedTable(Message, frozen=True, kw_only=True):
         )
 
 
-class NewTable(Message, frozen=True, kw_only=True):
+class NewTable(DeltaMessage, frozen=True, kw_only=True):
     """The description of a managed table that is created on a staging table."""
 
     name: str
@@ -206,48 +206,50 @@ class NewTable(Message, frozen=True, kw_only=True):
         )
 
 
-class AddCommit(Message, frozen=True, kw_only=True, tag_field="action", tag="add-commit"):
+class AddCommit(DeltaMessage, frozen=True, kw_only=True, tag_field="action", tag="add-commit"):
     """Proposes a commit."""
 
     commit: SentCommit
 
 
 class SetLatestBackfilledVersion(
-    Message, frozen=True, kw_only=True, tag_field="action", tag="set-latest-backfilled-version"
+    DeltaMessage, frozen=True, kw_only=True, tag_field="action", tag="set-latest-backfilled-version"
 ):
     """Reports that all commits up to a version are published."""
 
     latest_published_version: int
 
 
-class SetProtocol(Message, frozen=True, kw_only=True, tag_field="action", tag="set-protocol"):
+class SetProtocol(DeltaMessage, frozen=True, kw_only=True, tag_field="action", tag="set-protocol"):
     """Replaces the protocol."""
 
     protocol: SentProtocol
 
 
-class SetProperties(Message, frozen=True, kw_only=True, tag_field="action", tag="set-properties"):
+class SetProperties(
+    DeltaMessage, frozen=True, kw_only=True, tag_field="action", tag="set-properties"
+):
     """Sets properties; the others stay."""
 
     updates: Mapping[str, str]
 
 
 class RemoveProperties(
-    Message, frozen=True, kw_only=True, tag_field="action", tag="remove-properties"
+    DeltaMessage, frozen=True, kw_only=True, tag_field="action", tag="remove-properties"
 ):
     """Removes properties."""
 
     removals: tuple[str, ...]
 
 
-class SetColumns(Message, frozen=True, kw_only=True, tag_field="action", tag="set-columns"):
+class SetColumns(DeltaMessage, frozen=True, kw_only=True, tag_field="action", tag="set-columns"):
     """Replaces the schema."""
 
     columns: Mapping[str, Any]
 
 
 class SetPartitionColumns(
-    Message, frozen=True, kw_only=True, tag_field="action", tag="set-partition-columns"
+    DeltaMessage, frozen=True, kw_only=True, tag_field="action", tag="set-partition-columns"
 ):
     """Replaces the partition columns."""
 
@@ -255,7 +257,7 @@ class SetPartitionColumns(
 
 
 class SetTableComment(
-    Message, frozen=True, kw_only=True, tag_field="action", tag="set-table-comment"
+    DeltaMessage, frozen=True, kw_only=True, tag_field="action", tag="set-table-comment"
 ):
     """Replaces the comment; the server can't remove one, so no comment is an empty one."""
 
@@ -263,7 +265,7 @@ class SetTableComment(
 
 
 class SetDomainMetadata(
-    Message, frozen=True, kw_only=True, tag_field="action", tag="set-domain-metadata"
+    DeltaMessage, frozen=True, kw_only=True, tag_field="action", tag="set-domain-metadata"
 ):
     """Sets domains."""
 
@@ -271,7 +273,7 @@ class SetDomainMetadata(
 
 
 class RemoveDomainMetadata(
-    Message, frozen=True, kw_only=True, tag_field="action", tag="remove-domain-metadata"
+    DeltaMessage, frozen=True, kw_only=True, tag_field="action", tag="remove-domain-metadata"
 ):
     """Removes domains."""
 

@@ -32,7 +32,7 @@ MISSING_PARENT = MISSING - {"NoSuchTableException"}
 OTHER_TABLE = "UpdateRequirementConflictException"
 _NOT_DELTA = "UnsupportedTableFormatException"
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
 class DeltaRest(CatalogRest):
@@ -52,7 +52,7 @@ class DeltaRest(CatalogRest):
                 raise self._failed(Answer(status, {}))
         return super()._understood(status, content)
 
-    def read(self, answer: Answer, form: type[T]) -> T:
+    def read(self, answer: Answer, form: type[_T]) -> _T:
         """Return the content of an answer that isn't a refusal."""
         try:
             return msgspec.convert(answer.body, form)
