@@ -1,14 +1,9 @@
 """Actions as frozen values, and their JSON.
 
-Implements the protocol's "Actions". The few actions that a person reads
-(protocol, metadata, transactions, domains, commit info) are frozen values;
-file actions, of which there may be a million, live in Arrow tables
-(:mod:`lakeferry.log.file_actions`) and are here only as the text of their line.
-
 Implements the protocol's "Actions". The few small actions (protocol, metadata, transactions,
 domains, commit info) are frozen values. File actions, of which there may be a million, are in
 Arrow tables (:mod:`lakeferry.log.file_actions`); here they are only the text of their line.
-* an action that nobody changed is written with the very bytes it was read from;
+
 * unknown data is kept: unknown fields of a known action and unknown actions are written as they
   were read;
 * an unchanged action is written with exactly the bytes it was read from;
