@@ -272,7 +272,7 @@ def test_a_rule_lets_its_app_commit_at_the_source_what_it_lists_and_nothing_else
     # The source has commits of its own now: the numbers can't match any more.
     with Redirects(warn=warned.append) as moves:
         done = moves.disable(str(places.source))
-    assert any("the net change is brought back in one commit" in warning for warning in warned)
+    assert any("all changes are brought back in one commit" in warning for warning in warned)
     # One with what changed, one for DROPPING, one for NORMAL.
     assert newest_version(places.source) == version + 2 + 3
     assert done.version == version + 5

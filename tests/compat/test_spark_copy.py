@@ -337,7 +337,7 @@ source, target = open_store(sys.argv[1]), open_store(sys.argv[2])
 settings, dies = json.loads(sys.argv[3]), sys.argv[4] == "dies"
 # Many small tasks, and one who looks often, so that there is a middle to die in.
 job_progress._EVERY_S = 0.005
-task_sizes.TASK_OBJECTS = copy_tasks._SMALLEST_TASK_OBJECTS = 2
+task_sizes.TASK_OBJECTS = task_sizes._SMALLEST_TASK_OBJECTS = 2
 copy_on_spark.PLANNED_HERE_BYTES = int(sys.argv[5])
 
 def observe(what, done, total):

@@ -62,10 +62,10 @@ def test_spark_finds_what_one_process_finds(spark: SparkSession, tmp_path: Path)
 def test_pairs_come_back_in_order_from_many_tasks(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from lakeferry.engines.spark.tasks import copy_tasks
+    from lakeferry.engines.spark.tasks import task_sizes
 
-    monkeypatch.setattr(copy_tasks, "TASK_OBJECTS", 3)
-    monkeypatch.setattr(copy_tasks, "_SMALLEST_TASK_OBJECTS", 3)
+    monkeypatch.setattr(task_sizes, "TASK_OBJECTS", 3)
+    monkeypatch.setattr(task_sizes, "_SMALLEST_TASK_OBJECTS", 3)
     HISTORY.write(open_store(str(tmp_path / "a")), with_data=True)
     shutil.copytree(tmp_path / "a", tmp_path / "b")
     for number, file in enumerate(sorted((tmp_path / "b").rglob("*.parquet"))):

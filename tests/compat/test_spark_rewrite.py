@@ -119,10 +119,10 @@ CASES = {
 def engine(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[SparkEngine]:
     """The engine on Spark, with tasks of two files at most."""
     from lakeferry.engines.spark.spark_engine import SparkEngine
-    from lakeferry.engines.spark.tasks import copy_tasks
+    from lakeferry.engines.spark.tasks import task_sizes
 
-    monkeypatch.setattr(copy_tasks, "TASK_OBJECTS", 2)
-    monkeypatch.setattr(copy_tasks, "_SMALLEST_TASK_OBJECTS", 2)
+    monkeypatch.setattr(task_sizes, "TASK_OBJECTS", 2)
+    monkeypatch.setattr(task_sizes, "_SMALLEST_TASK_OBJECTS", 2)
     with SparkEngine() as running:
         yield running
 
