@@ -205,15 +205,16 @@ class TableFiles(pyarrow.fs.FileSystemHandler):  # type: ignore[misc]
 
     def _find(self, uri: str) -> tuple[Store, str]:
         """Return the store of a URI, and the object's name there."""
-        root = self.files.config.uri
-        name = relative_name(root, uri)
+        own = self.files.config
+        config, name = own, relative_name(own.uri, uri)
         if name is None:
+            # What the table's catalog issues is only for the table's own place.
             root, name = container_and_name(uri)
+            config = StoreConfig(root, own.options)
         with self._lock:
-            if root not in self._stores:
-                config = StoreConfig(root, self.files.config.options)
-                self._stores[root] = open_config(config)
-            return self._stores[root], name
+            if config.uri not in self._stores:
+                self._stores[config.uri] = open_config(config)
+            return self._stores[config.uri], name
 
     def _open(self, uri: str) -> pa.NativeFile:
         with _missing_is_said(uri):
