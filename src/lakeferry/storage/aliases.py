@@ -56,8 +56,8 @@ class AliasStore(Store):
         found = self.below.list(prefix, start_after=start_after, stop_before=stop_before)
         ours = sorted(
             (
-                replace(self.below.head(name), path=alias)
-                for alias, name in self._aliases.items()
+                self.head(alias)
+                for alias in self._aliases
                 if within(alias, prefix, start_after, stop_before)
             ),
             key=in_order,
@@ -152,7 +152,8 @@ class AliasStore(Store):
 
     def sign(self, method: str, path: str, expires_s: int) -> str:
         """Sign a URL of an object."""
-        return self.below.sign(method, self.actual(path), expires_s)
+        name = self.actual(path) if method == "GET" else self.check_write(path)
+        return self.below.sign(method, name, expires_s)
 
     def sign_put(self, path: str, size_bytes: int, expires_s: int) -> SignedPut:
         """Sign a URL to put an object to."""

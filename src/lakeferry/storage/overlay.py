@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from heapq import merge
 
 from lakeferry.errors import ObjectNotFound
-from lakeferry.storage.store import ObjectInfo, Store, exactly, in_order
+from lakeferry.storage.store import ObjectInfo, Store, StoreConfig, exactly, in_order
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +74,12 @@ class Overlay(Store):
         """Put an overlay over ``below``, which is only read."""
         self._below = below
         self._changes = OverlayChanges() if changes is None else changes
-        self.config = below.config
         self.calls = below.calls
+
+    @property
+    def config(self) -> StoreConfig:  # type: ignore[override]
+        """The configuration of the store below, as it is now."""
+        return self._below.config
 
     @property
     def asks_catalog(self) -> bool:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from lakeferry.errors import Forbidden, ObjectNotFound
-from lakeferry.storage.store import ObjectInfo, Store, in_order
+from lakeferry.storage.store import ObjectInfo, Store, StoreConfig, in_order
 
 _T = TypeVar("_T")
 
@@ -35,10 +35,14 @@ class Aside(Store):
         self._store = store
         self._lead = f"{folder}/"
         self._other = other
-        self.config = store.config
         self.calls = store.calls
         self.is_used = next(other.list(self._lead), None) is not None
         """Whether objects are kept in the other store."""
+
+    @property
+    def config(self) -> StoreConfig:  # type: ignore[override]
+        """The configuration of the store below, as it is now."""
+        return self._store.config
 
     @property
     def asks_catalog(self) -> bool:

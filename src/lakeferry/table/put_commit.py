@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from lakeferry.errors import (
+    CatalogUnavailable,
     CommitStateUnknown,
     CorruptLog,
     ObjectNotFound,
@@ -134,7 +135,7 @@ def _is_there(store: Store, path: str) -> bool:
         store.head(path)
     except ObjectNotFound:
         return False
-    except StorageError:
+    except (StorageError, CatalogUnavailable):
         # The commit is made; this check only detects a log that was cleaned up meanwhile.
         return True
     return True
@@ -162,7 +163,7 @@ def put_commit(store: Store, path: str, body: bytes) -> bytes | None:
         try:
             if store.put_if_absent(path, body):
                 return None
-        except StorageError as lost:
+        except (StorageError, CatalogUnavailable) as lost:
             # A request whose answer was lost may still succeed later. From then on a
             # failure doesn't prove that nothing was committed.
             if in_doubt:
@@ -175,7 +176,7 @@ def put_commit(store: Store, path: str, body: bytes) -> bytes | None:
         except ObjectNotFound:
             # Nothing is there yet: retry with the same bytes.
             continue
-        except StorageError as down:
+        except (StorageError, CatalogUnavailable) as down:
             raise _unknown(store, path, str(down)) from down
         return None if there == body else there
     raise _unknown(store, path, "the store kept losing its answer")
@@ -249,7 +250,7 @@ def _put_checksum(store: Store, planned: CommitPlan) -> None:
         return
     try:
         store.put_if_absent(paths.checksum(planned.version), checksum.encode_checksum(known))
-    except StorageError:
+    except (StorageError, CatalogUnavailable):
         # The commit is confirmed; a missing checksum file does no harm.
         return
 

@@ -26,6 +26,7 @@ from lakeferry.errors import (
     CorruptLog,
     LakeferryError,
     ObjectNotFound,
+    StorageError,
     StorageUnavailable,
 )
 from lakeferry.log import paths
@@ -35,6 +36,7 @@ from lakeferry.log.paths import LogFileKind
 from lakeferry.storage import ObjectInfo, Store, StoreConfig
 from lakeferry.storage.aliases import AliasStore, within
 from lakeferry.storage.store import in_order
+from lakeferry.table.load import vanished
 from lakeferry.table.managed.commit_catalog import (
     CatalogHead,
     CommitCatalog,
@@ -78,9 +80,10 @@ class ManagedStore(AliasStore):
     @property
     def config(self) -> StoreConfig:  # type: ignore[override]
         """The configuration for executors: it names the files of the ratified commits."""
-        if self._seen is not None and not self._seen.decides:
+        head = self._seen
+        if head is not None and not head.decides:
             return self.below.config
-        known = self._seen.unpublished if self._seen is not None else ()
+        known = head.unpublished if head is not None else ()
         names = tuple((paths.commit(one.version), one.staged_path) for one in known)
         return replace(self.below.config, aliases=names)
 
@@ -110,11 +113,12 @@ class ManagedStore(AliasStore):
         self, prefix: str, *, start_after: str | None = None, stop_before: str | None = None
     ) -> Iterator[ObjectInfo]:
         """List what is there; ask the catalog first if that may show a part of the log."""
-        found = self.below.list(prefix, start_after=start_after, stop_before=stop_before)
         lead = f"{paths.LOG_DIR}/"
         if not (lead.startswith(prefix) or prefix.startswith(lead)):
-            return found
+            return self.below.list(prefix, start_after=start_after, stop_before=stop_before)
         head = self.refresh()
+        # Not earlier: a commit that is published in between would be in neither.
+        found = self.below.list(prefix, start_after=start_after, stop_before=stop_before)
         ratified = [
             ObjectInfo(paths.commit(one.version), one.size_bytes, one.modified_ms)
             for one in head.unpublished
@@ -126,7 +130,12 @@ class ManagedStore(AliasStore):
             for info in found
             if info.path not in hidden and not _is_after(info.path, head.latest_version)
         )
-        return merge(visible, ours, key=in_order)
+        shown = merge(visible, ours, key=in_order)
+        latest = paths.commit(head.latest_version)
+        begun = head.decides and head.latest_version > (self._onboarding or 0)
+        if begun and within(latest, prefix, start_after, stop_before):
+            return _with_version(shown, head.latest_version)
+        return shown
 
     def head(self, path: str) -> ObjectInfo:
         """Ask for an object; a ratified commit has the time that the catalog knows."""
@@ -145,9 +154,11 @@ class ManagedStore(AliasStore):
     def put_if_absent(self, path: str, data: bytes) -> bool:
         """Put an object unless it is there; propose a commit to the catalog."""
         version = _version_of_commit(path)
-        if version is None or not self.asks_catalog:
+        # Asked anew: the table may have become a managed one since.
+        head = self.refresh() if version is not None else None
+        if version is None or head is None or not head.decides:
             return super().put_if_absent(path, data)
-        return self._commit_bytes(version, data)
+        return self._commit_bytes(version, data, head)
 
     def check_write(self, path: str) -> str:
         """Refuse to write commits past the catalog; publish before a checkpoint is written."""
@@ -167,12 +178,17 @@ class ManagedStore(AliasStore):
 
     def delete_many(self, paths_: Sequence[str]) -> None:
         """Delete objects, but nothing that versions are made of."""
+        needed: frozenset[str] | None = None
         for path in paths_:
             file = paths.parse(path)
-            if file is None or file.kind not in _FILES_OF_VERSIONS - {LogFileKind.CHECKSUM}:
+            if file is None or file.kind is LogFileKind.CHECKSUM or not self.asks_catalog:
                 continue
-            if self.asks_catalog:
+            if file.kind is not LogFileKind.STAGED:
                 raise self._refused("the catalog doesn't permit us to clean up the log", path)
+            head = self.refresh() if needed is None else self._known()
+            needed = frozenset(commit.staged_path for commit in head.unpublished)
+            if path in needed or file.version > head.latest_version:
+                raise self._refused("the catalog may need this staged commit", path)
         super().delete_many(paths_)
 
     def get_many(self, paths: Sequence[str]) -> builtins.list[bytes]:
@@ -200,9 +216,8 @@ class ManagedStore(AliasStore):
             )
         return head.commit(version)
 
-    def _commit_bytes(self, version: int, body: bytes) -> bool:
+    def _commit_bytes(self, version: int, body: bytes, head: CatalogHead) -> bool:
         """Commit as ``version``; return whether the bytes are that version of the table."""
-        head = self.refresh()
         if version <= head.latest_version:
             return False
         if version != head.latest_version + 1:
@@ -214,7 +229,7 @@ class ManagedStore(AliasStore):
             )
         proposal = self._staged(version, body, head)
         for _ in range(_MAX_PROPOSALS):
-            is_ours = self._propose(proposal)
+            is_ours = self._propose(proposal, body)
             if is_ours is not None:
                 if is_ours:
                     self._publish_later()
@@ -246,7 +261,7 @@ class ManagedStore(AliasStore):
         commit = RatifiedCommit(version, name, len(body), modified_ms, moment)
         return Proposal(commit, changes_of(lines, head.properties))
 
-    def _propose(self, proposal: Proposal) -> bool | None:
+    def _propose(self, proposal: Proposal, body: bytes) -> bool | None:
         """Propose a commit; return whether that version is ours, ``None`` if it is still free."""
         lost: CatalogUnavailable | None = None
         answer = Verdict.CONFLICT
@@ -255,21 +270,28 @@ class ManagedStore(AliasStore):
         except CatalogUnavailable as silent:
             lost = silent
         if answer is Verdict.RATIFIED:
-            self._seen = None
+            self._remember(proposal.commit)
             return True
         if answer is Verdict.FULL:
             self.publish()
             return None
         try:
-            found = self._owner(proposal.commit)
-        except (CatalogUnavailable, StorageUnavailable) as down:
+            found = self._owner(proposal.commit, body)
+        except (CatalogUnavailable, StorageError) as down:
             raise self._unknown(proposal.commit.version, str(lost or down)) from down
         if found is None and lost is not None:
             # The request may still arrive, so that a later look at the catalog settles it.
             raise self._unknown(proposal.commit.version, str(lost)) from lost
         return found
 
-    def _owner(self, commit: RatifiedCommit) -> bool | None:
+    def _remember(self, commit: RatifiedCommit) -> None:
+        """Add a commit that was ratified to what the catalog said last; it may not answer again."""
+        head = self._seen
+        if head is not None and head.latest_version + 1 == commit.version:
+            unpublished = (*head.unpublished, commit)
+            self._seen = replace(head, latest_version=commit.version, unpublished=unpublished)
+
+    def _owner(self, commit: RatifiedCommit, body: bytes) -> bool | None:
         """Return whether the catalog has our file for a version, ``None`` if it has none."""
         head = self.refresh()
         if head.latest_version < commit.version:
@@ -277,8 +299,7 @@ class ManagedStore(AliasStore):
         found = head.commit(commit.version)
         if found is not None:
             return found.file_name == commit.file_name
-        published = self.below.get(paths.commit(commit.version))
-        return published == self.below.get(commit.staged_path)
+        return self.below.get(paths.commit(commit.version)) == body
 
     def _publish_later(self) -> None:
         """Publish what was ratified. It is committed by now, so a failure is only a warning."""
@@ -312,6 +333,20 @@ class ManagedStore(AliasStore):
 def _version_of_commit(path: str) -> int | None:
     file = paths.parse(path)
     return file.version if file is not None and file.kind is LogFileKind.COMMIT else None
+
+
+def _with_version(found: Iterator[ObjectInfo], version: int) -> Iterator[ObjectInfo]:
+    """Yield a listing; raise an error if it lacks a version that the catalog has.
+
+    Otherwise a log that has lost its newest commits would be read as an older version.
+    """
+    leads = (paths.commit(version), f"{paths.LOG_DIR}/{version:020d}.checkpoint.")
+    is_there = False
+    for info in found:
+        is_there = is_there or info.path.startswith(leads)
+        yield info
+    if not is_there:
+        raise vanished(paths.commit(version))
 
 
 def _is_after(path: str, latest: int) -> bool:

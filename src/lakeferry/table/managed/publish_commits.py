@@ -88,16 +88,22 @@ def _publish(below: Store, commit: RatifiedCommit) -> None:
         staged = below.get(commit.staged_path)
     except ObjectNotFound:
         # Another client may have published it, and its staged file was cleaned up.
-        below.head(path)
+        if below.head(path).size_bytes != commit.size_bytes:
+            raise _other_bytes(commit) from None
         return
     if below.put_if_absent(path, staged):
         return
     if below.get(path) != staged:
-        raise CorruptLog(
-            f"version {commit.version} can't be published",
-            cause=f"{path} has other bytes than {commit.staged_path}, which the catalog accepted",
-            remedy="find out which writer put it there without asking the catalog, and move it "
-            "away; then publish again",
-            version=commit.version,
-            path=path,
-        )
+        raise _other_bytes(commit)
+
+
+def _other_bytes(commit: RatifiedCommit) -> CorruptLog:
+    path = paths.commit(commit.version)
+    return CorruptLog(
+        f"version {commit.version} can't be published",
+        cause=f"{path} has other bytes than {commit.staged_path}, which the catalog accepted",
+        remedy="find out which writer put it there without asking the catalog, and move it "
+        "away; then publish again",
+        version=commit.version,
+        path=path,
+    )
