@@ -49,7 +49,11 @@ class UnityCommitCatalog(CommitCatalog):
 
     def head(self) -> CatalogHead:
         """Return what the catalog says of the table now."""
-        return self.load().as_head()
+        found = self.load()
+        head = found.as_head()
+        if head.decides and found.latest_table_version is None:
+            raise self._api.rest.unavailable(f"it doesn't say the latest version of {self.name}")
+        return head
 
     def load(self) -> LoadedTable:
         """Return the whole description that the catalog has of the table now."""

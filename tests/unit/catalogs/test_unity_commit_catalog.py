@@ -63,6 +63,22 @@ def test_a_token_that_expires_is_no_conflict(table: ManagedTable, server: OurSer
         table.catalog().propose(Proposal(COMMIT, CatalogChanges()))
 
 
+def test_an_answer_without_the_latest_version_is_not_taken_for_version_0(
+    table: ManagedTable, server: OurServer
+) -> None:
+    ((status, answer), *_) = _answers(server, table)
+    decides = {"properties": {"delta.feature.catalogManaged": "supported"}}
+    lacking = {"metadata": answer["metadata"] | decides}
+    catalog = table.catalog()
+    catalog.load()
+    server.next_replies.append((status, lacking))
+    with pytest.raises(CatalogUnavailable, match="latest"):
+        catalog.head()
+    # A table whose commits the catalog leaves to the log needs no number.
+    server.next_replies.append((status, {"metadata": answer["metadata"]}))
+    assert not catalog.head().decides
+
+
 def _answers(server: OurServer, table: ManagedTable) -> list[tuple[int, Any]]:
     """Return what the server says of the table, as often as it is asked."""
     (described,) = server.tables_named(table.name)

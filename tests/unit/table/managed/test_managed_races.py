@@ -44,7 +44,7 @@ class Interposed(StoredCatalog):
 
 
 class FallsSilent(StoredCatalog):
-    """A catalog that fails from the first proposal on; ``answers`` that one, or loses its answer."""
+    """A catalog that fails after the first proposal, whose answer it loses unless it ``answers``."""
 
     failure: LakeferryError | None = None
 
