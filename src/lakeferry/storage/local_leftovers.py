@@ -50,7 +50,9 @@ def _drop(path: str, name: str) -> bool:
     match = _WRITER.fullmatch(name)
     ended = has_ended(match[1]) if match is not None else None
     if ended is None:
-        ended = time.time() - os.stat(path, follow_symlinks=False).st_mtime > UNTOUCHED_FOR_S
+        found = os.stat(path, follow_symlinks=False)
+        # A further name of an older file has that file's time of writing, but a change just now.
+        ended = time.time() - max(found.st_mtime, found.st_ctime) > UNTOUCHED_FOR_S
     if ended:
         os.unlink(path)
     return ended

@@ -28,34 +28,56 @@ def this_process() -> str:
 def has_ended(name: str) -> bool | None:
     """Return True if a process has ended, False if it runs, ``None`` if nobody can tell."""
     match = _NAME.fullmatch(name)
-    if match is None or match[1] == _UNKNOWN_MACHINE or match[1] != _machine():
+    try:
+        if match is None or match[1] == _UNKNOWN_MACHINE or match[1] != _machine():
+            return None
+        number = int(match[2])
+        try:
+            return str(_started(number)) != match[3]
+        except OSError:
+            return None if _exists(number) else True
+    except OSError:
         return None
-    return str(_started(int(match[2]))) != match[3]
 
 
 @lru_cache(maxsize=1)
 def _named(pid: int) -> str:
     # The number is the key: a forked process has another one.
-    return f"{_machine()}-{pid}-{_started(pid) or 0}"
+    try:
+        return f"{_machine()}-{pid}-{_started(pid)}"
+    except OSError:
+        return f"{_UNKNOWN_MACHINE}-{pid}-0"
 
 
 def _machine() -> str:
-    try:
-        boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
-        numbers = os.readlink(_PROC / "self/ns/pid")
-        if not _started(os.getpid()):
-            return _UNKNOWN_MACHINE
-    except OSError:
-        return _UNKNOWN_MACHINE
+    """Return the name of this machine, or raise ``OSError`` if it doesn't tell."""
+    if os.readlink(_PROC / "self") != str(os.getpid()):
+        raise OSError(f"{_PROC} numbers processes as another namespace does")
+    boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
+    numbers = os.readlink(_PROC / "self/ns/pid")
     return hashlib.sha256(f"{boot} {numbers}".encode()).hexdigest()[:8]
 
 
 def _started(pid: int) -> int | None:
-    """Return when a process was started, in ticks since the boot; ``None`` if it doesn't run."""
+    """Return when a process was started, in ticks since the boot; ``None`` if it has ended.
+
+    Raises ``OSError`` if there is no such process, and also if that can't be read: ``/proc`` may
+    hide the processes of other users, and this process may have no file descriptor left.
+    """
+    text = (_PROC / str(pid) / "stat").read_text(errors="replace")
+    state, *fields = text.rpartition(")")[2].split() or [""]
+    if len(fields) < _START_FIELD:
+        raise OSError(f"{_PROC}/{pid}/stat has another form")
+    # A process that has ended may still be listed until its parent has noticed.
+    return None if state in "ZX" else int(fields[_START_FIELD - 1])
+
+
+def _exists(pid: int) -> bool:
+    """Return whether a process may have that number, without reading anything."""
     try:
-        text = (_PROC / str(pid) / "stat").read_text(errors="replace")
-        state, *fields = text.rpartition(")")[2].split()
-        # A process that has ended may still be listed until its parent has noticed.
-        return None if state in "ZX" else int(fields[_START_FIELD - 1])
-    except (OSError, ValueError, IndexError):
-        return None
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except OSError:
+        return True
+    return True

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -55,6 +57,57 @@ def test_of_a_process_elsewhere_nobody_can_tell(name: str) -> None:
     assert has_ended(name) is None
 
 
+@pytest.fixture
+def reading(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, int], None]:
+    """Return a function: the number of a process can't be read any more, for that reason."""
+    read = Path.read_text
+
+    def fail(number: int, code: int) -> None:
+        def fails(self: Path, *args: Any, **options: Any) -> str:
+            if str(self) == f"/proc/{number}/stat":
+                raise OSError(code, os.strerror(code))
+            return read(self, *args, **options)
+
+        monkeypatch.setattr(Path, "read_text", fails)
+
+    return fail
+
+
+@pytest.mark.parametrize("code", [errno.ENOENT, errno.EACCES, errno.EMFILE])
+def test_a_process_that_cant_be_read_hasnt_ended(
+    code: int, reading: Callable[[int, int], None]
+) -> None:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as child:
+        machine = this_process().partition("-")[0]
+        name = f"{machine}-{child.pid}-{process_identity._started(child.pid)}"
+        reading(child.pid, code)
+        assert has_ended(name) is None
+    assert has_ended(name) is True
+
+
+@pytest.mark.parametrize("code", [errno.ENOENT, errno.EMFILE])
+def test_a_process_that_cant_read_its_start_has_a_name_of_which_nobody_can_tell(
+    code: int, reading: Callable[[int, int], None]
+) -> None:
+    reading(os.getpid(), code)
+    process_identity._named.cache_clear()
+    try:
+        assert has_ended(this_process()) is None
+    finally:
+        process_identity._named.cache_clear()
+
+
+def test_numbers_of_another_namespace_tell_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    name, number = this_process(), os.getpid()
+    monkeypatch.setattr(os, "getpid", lambda: number + 1)
+    assert has_ended(name) is None
+    process_identity._named.cache_clear()
+    try:
+        assert has_ended(this_process()) is None
+    finally:
+        process_identity._named.cache_clear()
+
+
 def test_files_of_ended_writers_go_and_those_of_running_ones_stay(
     store: LocalStore, tmp_path: Path
 ) -> None:
@@ -72,17 +125,25 @@ def test_files_of_ended_writers_go_and_those_of_running_ones_stay(
 
 @pytest.mark.parametrize("name", ["ffffffff-1-1-0123456789abcdef", "0123456789abcdef"])
 def test_if_nobody_can_tell_age_decides_and_a_running_writer_still_counts(
-    store: LocalStore, tmp_path: Path, name: str
+    store: LocalStore, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path, ours = tmp_path / f".lakeferry-{name}.tmp", left_by(this_process(), tmp_path)
     path.write_bytes(b"half")
     assert store.drop_leftovers() == 0
-    old_s = time.time() - UNTOUCHED_FOR_S - 1
-    for each in (path, ours):
-        os.utime(each, (old_s, old_s))
+    later_s = time.time() + UNTOUCHED_FOR_S + 1
+    monkeypatch.setattr(time, "time", lambda: later_s)
     assert store.drop_leftovers() == 1
     assert not path.exists()
     assert ours.exists()
+
+
+def test_a_new_name_of_an_old_file_isnt_old(store: LocalStore, tmp_path: Path) -> None:
+    (tmp_path / "old").write_bytes(b"1")
+    os.utime(tmp_path / "old", (0, 0))
+    link = tmp_path / ".lakeferry-ffffffff-1-1-0123456789abcdef.tmp"
+    link.hardlink_to(tmp_path / "old")
+    assert store.drop_leftovers() == 0
+    assert link.exists()
 
 
 def test_a_hidden_file_has_its_writer_in_its_name(tmp_path: Path) -> None:
