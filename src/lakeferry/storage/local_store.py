@@ -69,6 +69,8 @@ from lakeferry.storage.store import (
 from lakeferry.storage.uris import check_object_name, local_path
 
 _CHUNK_BYTES = 8 * 1024 * 1024
+_TIME_STAYS = frozenset({errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP})
+"""Errors of a file whose time we can't set: it is another user's, or the file system can't."""
 _ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG})
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _IN_THE_WAY = frozenset({errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EEXIST})
@@ -290,13 +292,14 @@ class LocalStore(Store):
             self._settle(folder, path)
 
     def restore_time(self, path: str, modified_ms: int) -> None:
-        """Set the file's time of modification."""
+        """Set the file's time of modification; only its owner can, and not everywhere."""
         self.calls.add("UTIME", path)
         time_ns = modified_ms * 1_000_000
         try:
             os.utime(self._checked(path), ns=(time_ns, time_ns))
         except OSError as error:
-            self._refuse(error, path, writing=True)
+            if error.errno not in _TIME_STAYS:
+                self._refuse(error, path, writing=True)
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
         """Write without a name, sync, and take the name unless it is taken."""

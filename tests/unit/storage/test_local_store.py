@@ -341,6 +341,18 @@ def test_a_time_is_restored_to_the_millisecond(store: LocalStore) -> None:
         store.restore_time("missing", 1)
 
 
+@pytest.mark.parametrize("code", [errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP])
+def test_a_time_that_cant_be_set_stays(
+    store: LocalStore, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put("x", b"")
+    monkeypatch.setattr(os, "utime", failing(code))
+    store.restore_time("x", 1)
+    monkeypatch.setattr(os, "utime", failing(errno.EIO))
+    with pytest.raises(StorageUnavailable):
+        store.restore_time("x", 1)
+
+
 def test_the_loser_leaves_the_winners_checksum(store: LocalStore, root: Path) -> None:
     store.put("a/x", b"1")
     (root / "a/.x.crc").write_bytes(b"crc\0good")
