@@ -143,7 +143,7 @@ class Export:
                     # The process that completed it may have crashed before it wrote the pointer.
                     tidying.point(self.work, self.target, unless_pointed=True)
                     return self._done(there)
-                self.place = tidying.finish(self.place)
+                self.place = tidying.finish(self.work, self.place)
                 return self._export(self._prepare(reuses=reuses, without=without))
             except Lost:
                 attempts += 1

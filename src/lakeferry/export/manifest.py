@@ -119,11 +119,6 @@ def is_there(store: Store, manifest: Manifest) -> bool:
     return False
 
 
-def without_leftover(manifest: Manifest) -> Manifest:
-    """Return the manifest of an export with nothing left to do."""
-    return replace(manifest, leftover=None)
-
-
 def _encoded(manifest: Manifest) -> bytes:
     """Return the bytes of a manifest; most have nothing left to do, and don't say so."""
     plain = msgspec.to_builtins(manifest)

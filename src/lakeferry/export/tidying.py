@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 
-from lakeferry.errors import LakeferryError
+from lakeferry.errors import LakeferryError, StorageError
 from lakeferry.export import exported_log, manifest
 from lakeferry.export.export_context import ExportContext
 from lakeferry.export.export_plan import ExportPlace, Lost
@@ -78,10 +79,12 @@ def stale_files(place: ExportPlace) -> list[str]:
     return exported_log.in_order_of_deletion(names, there.version)
 
 
-def finish(place: ExportPlace) -> ExportPlace:
+def finish(work: ExportContext, place: ExportPlace) -> ExportPlace:
     """Do what the last complete export has left; return the place as it is then.
 
-    Raises :class:`Lost` if another export has begun meanwhile: its files aren't stale.
+    Stale files that can't be deleted are only a warning: the next export may be published beside
+    them, as this one was. Raises :class:`Lost` if another export has begun meanwhile: its files
+    aren't stale.
     """
     there, store = place.there, place.target.place
     if there is None or not there.complete or there.leftover is None:
@@ -90,9 +93,14 @@ def finish(place: ExportPlace) -> ExportPlace:
     if manifest.read_manifest(store) != there:
         raise Lost
     write_hint(store, there.leftover.hint)
-    delete_stale(store, stale)
-    finished = manifest.without_leftover(there)
-    if not manifest.swap(store, there, finished):
+    left = None
+    try:
+        delete_stale(store, stale)
+    except StorageError as failed:
+        _warn_unfinished(work, place, failed)
+        left = Leftover()
+    finished = replace(there, leftover=left)
+    if finished != there and not manifest.swap(store, there, finished):
         raise Lost
     return ExportPlace(place.target, place.source, finished)
 
@@ -100,12 +108,16 @@ def finish(place: ExportPlace) -> ExportPlace:
 def settle(work: ExportContext, place: ExportPlace) -> None:
     """Do what the last complete export has left; an error is only a warning."""
     try:
-        finish(place)
+        finish(work, place)
     except LakeferryError as failed:
-        work.warn(
-            f"the last export to {place.target.location} isn't cleaned up yet: {failed}; the next "
-            "export does that"
-        )
+        _warn_unfinished(work, place, failed)
+
+
+def _warn_unfinished(work: ExportContext, place: ExportPlace, failed: LakeferryError) -> None:
+    work.warn(
+        f"the last export to {place.target.location} isn't cleaned up yet: {failed}; the next "
+        "export does that"
+    )
 
 
 def point(work: ExportContext, target: ExportTarget, *, unless_pointed: bool = False) -> None:

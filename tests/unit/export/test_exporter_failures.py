@@ -12,7 +12,7 @@ from lakeferry.storage import Store
 from lakeferry.table import DeltaLog
 from tests.support.history import Append, Checkpoint, Delete, History, Kind, SetProperties
 from tests.support.shares import Share
-from tests.support.stores import DictStore, Fault, FaultyStore, Stopped, StoreCall, at
+from tests.support.stores import DictStore, Fault, FaultyStore, Stopped, StoreCall, at, on
 from tests.unit.export.memory_world import LONG, PLAIN, SOURCE, TARGET, World, live
 
 OTHER = PLAIN.then(Checkpoint(), Append(1), SetProperties((("a", "b"),)))
@@ -155,6 +155,25 @@ def _check_report(
     elif seen is None and before is not None:
         # Only a table that went back, or was replaced, may be unreadable for a while.
         assert before.newest_version > after.newest_version or _differs(before, after), what
+
+
+def test_without_the_right_to_delete_later_versions_are_published_all_the_same() -> None:
+    history = LONG
+    there = World(source(history))
+    there.run()
+    there.faulty = FaultyStore(there.target, on("DELETE", Fault.FAIL, times=-1))
+    for step in (Checkpoint(), Append(1), Checkpoint(), Append(1), Append(1)):
+        history = history.then(Append(1), step)
+        there.source = source(history)
+        there.run()
+        assert there.warned
+        assert shown(there.target) == (history.newest_version, wanted(history))
+    there.faulty = None
+    there.warned.clear()
+    there.run()
+    assert not there.warned
+    found = {name: data for name, data in there.target.objects.items() if is_new(name)}
+    assert found == exported(LONG, history)
 
 
 def _differs(before: History, after: History) -> bool:
