@@ -88,7 +88,7 @@ class Transferred:
     bytes: int
     skipped: int
     changed: bool
-    unfinished: LakeferryError | None = None
+    unfinished: Exception | None = None
     """Why something is left for the next command to finish; the content is there."""
 
     def as_document(self) -> dict[str, Any]:
@@ -169,7 +169,7 @@ class TransferProgress:
         blocks: int,
         *,
         changed: bool,
-        unfinished: LakeferryError | None = None,
+        unfinished: Exception | None = None,
     ) -> Transferred:
         """Return the result for the user."""
         skipped = max(0, self._all - self.objects - self._gone)

@@ -29,7 +29,6 @@ from lakeferry.errors import (
     Diverged,
     HashMismatch,
     InvalidInput,
-    LakeferryError,
     LimitExceeded,
     MissingFile,
     ObjectNotFound,
@@ -130,7 +129,7 @@ class Dataset(ABC, Generic[B]):
     """True if an object's path contains its hash, so that a stored object has the right bytes."""
     is_replaced_at_once: bool
     """True if force replaces the content in one version, so that the run can't be divided."""
-    unfinished: LakeferryError | None = None
+    unfinished: Exception | None = None
     """Why the last commit, which succeeded, left something for the next command to finish."""
 
     def __init__(

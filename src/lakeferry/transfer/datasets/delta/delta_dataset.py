@@ -41,7 +41,6 @@ from lakeferry.errors import (
     Diverged,
     HashMismatch,
     InvalidInput,
-    LakeferryError,
     MissingFile,
     ObjectNotFound,
     StorageError,
@@ -420,7 +419,7 @@ class DeltaDataset(Dataset[DeltaBlock]):
             raise conflict(expected_head, self.head())
         try:
             self._conclude(publication, last, text, expected_head)
-        except LakeferryError as error:
+        except Exception as error:  # noqa: BLE001 - success isn't to become an error
             # All versions are there. The intent is, too, so the next command concludes the run.
             self.unfinished = error
         return last
@@ -464,8 +463,9 @@ class DeltaDataset(Dataset[DeltaBlock]):
                 text = self._head_text()
                 publication = self._publish(run, intent.beside)
                 self._conclude(publication, intent.head, text, head)
-                there = self._those_there(judged)
-                self.finished = FinishedRun(head, intent.head, len(run), there)
+                if publication.is_complete:
+                    there = self._those_there(judged)
+                    self.finished = FinishedRun(head, intent.head, len(run), there)
                 return
         # A block whose version exists counts, no matter who published it.
         self._move_head(
@@ -525,7 +525,7 @@ class DeltaDataset(Dataset[DeltaBlock]):
             raise result.error()
         try:
             return self.current() or origin
-        except LakeferryError as error:
+        except Exception as error:  # noqa: BLE001 - success isn't to become an error
             # The version is there, and the next command makes its block.
             self.unfinished = error
             return origin

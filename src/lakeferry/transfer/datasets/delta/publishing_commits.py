@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 from lakeferry.errors import (
     CheckpointProtected,
+    CorruptLog,
     InvalidInput,
     ObjectNotFound,
     UnsupportedFeature,
@@ -58,12 +59,20 @@ class Intent:
 
     @classmethod
     def declared(cls, table: Store) -> Intent | None:
-        """Return a table's intent, or ``None``."""
+        """Return a table's intent, or ``None``.
+
+        A damaged intent is deleted: nobody can tell which run it meant, and the chain gets blocks
+        for the versions of it that are in the log.
+        """
         try:
             text = table.get_range(NEXT, 0, _INTENT_BYTES)
         except ObjectNotFound:
             return None
-        head = Dataset.head_of(text)
+        try:
+            head = Dataset.head_of(text)
+        except CorruptLog:
+            table.delete_many([NEXT])
+            return None
         assert head is not None
         return cls(head, _beside_in(text))
 

@@ -35,14 +35,14 @@ from lakeferry.table import DeltaLog
 from lakeferry.transfer.chain.hashes import Multihash
 from lakeferry.transfer.chain.odf_blocks import ObjectKind, ObjectRef
 from lakeferry.transfer.datasets.dataset import OtherDataset
-from lakeferry.transfer.datasets.delta import root_checkpoints, version_blocks
+from lakeferry.transfer.datasets.delta import publishing_commits, root_checkpoints, version_blocks
 from lakeferry.transfer.datasets.delta.delta_dataset import DeltaDataset
 from lakeferry.transfer.datasets.delta.judging_blocks import Judging
 from lakeferry.transfer.datasets.delta.root_checkpoints import CHAIN_FOLDER
 from tests.support import history as h
 from tests.support.history import Append, Delete, DeleteRows, History, Layout, Upgrade, dated
 from tests.support.shares import Share
-from tests.support.stores import DictStore, Fault, FaultyStore, Stopped, StoreCall, at
+from tests.support.stores import DictStore, Fault, FaultyStore, Stopped, StoreCall, at, on
 
 Run = list[tuple[Multihash, bytes]]
 VECTORS = Layout(deletion_vectors="u")
@@ -417,6 +417,25 @@ def test_a_writer_in_between_ends_the_run_before_its_version() -> None:
     assert target.get(paths.commit(6)) == theirs
 
 
+def test_a_run_that_another_writer_ends_isnt_told_as_finished() -> None:
+    source, target = PAST.store(), DictStore()
+    old = transfer(source, target)
+    run = carry(PAST.then(Append(1), Append(1)).store(), target, old)
+    with pytest.raises(Stopped):
+        DeltaDataset(FaultyStore(target, on("PUT_IF_ABSENT", Fault.STOP_AFTER)), "").commit(
+            run, old
+        )
+    assert publishing_commits.is_declared(target)
+    theirs = PAST.then(h.SetProperties((("a", "b"),))).objects()[paths.commit(5)]
+    target.put(paths.commit(6), theirs)
+    mine = DeltaDataset(target, "")
+    head = mine.current()
+    assert head is not None
+    assert run[-1][0] not in [block.hash for _, block in mine.walk(head)]
+    assert mine.finished is None
+    assert not publishing_commits.is_declared(target)
+
+
 # --- Stopped anywhere -----------------------------------------------------------------
 
 
@@ -443,6 +462,30 @@ def test_a_commit_that_stops_at_any_call_is_completed_by_the_next(
         if len(faulty.history) <= index:
             break
     assert stops > (5 if share.is_whole else 0)
+
+
+def test_whatever_fails_once_the_last_version_is_there_is_done_by_the_next() -> None:
+    def fails(call: StoreCall) -> None:
+        if call.verb == "SWAP":
+            raise ValueError("not an error of ours")
+
+    for what in ("advanced", "force"):
+        source, target, act = _prepared(what)
+        head = act(FaultyStore(target, fails))
+        assert isinstance(head, Multihash)
+        dataset = DeltaDataset(target, "")
+        assert log_of(target).keys() >= log_of(source).keys()
+        assert dataset.is_replaced_by(dataset.current() or head, head)
+
+
+@pytest.mark.parametrize("text", [b"", b"\xff\n", b"no hash\n"])
+def test_a_damaged_intent_doesnt_stop_anything(text: bytes) -> None:
+    source, target = PAST.then(Append(1)).store(), DictStore()
+    transfer(PAST.store(), target)
+    target.put(publishing_commits.NEXT, text)
+    transfer(source, target)
+    assert log_of(target) == log_of(source)
+    assert not publishing_commits.is_declared(target)
 
 
 def _prepared(what: str) -> tuple[DictStore, DictStore, Callable[[Store], object]]:
