@@ -28,6 +28,8 @@ from lakeferry.log.decoding import Int, Long
 from lakeferry.log.latest_actions import LatestActions
 
 _CHUNK_ROWS = 16_384
+_CHUNK_BYTES = 256 * 1024 * 1024
+"""At most so many bytes of lines become one batch: Arrow's strings have at most 2 GiB in each."""
 _BLOCK_BYTES = 4 * 1024 * 1024
 _ABSENT = msgspec.Raw(b"")
 
@@ -358,11 +360,13 @@ class _Columns:
     def __init__(self, name: str) -> None:
         self._schema = _SCHEMAS[name]
         self._rows: list[tuple[Any, bytes, int]] = []
+        self._bytes = 0
         self._batches: list[pa.RecordBatch] = []
 
     def append(self, value: _Add | _Remove, line: bytes, order: int) -> None:
         self._rows.append((value, line, order))
-        if len(self._rows) >= _CHUNK_ROWS:
+        self._bytes += len(line)
+        if len(self._rows) >= _CHUNK_ROWS or self._bytes >= _CHUNK_BYTES:
             self._flush()
 
     @property
@@ -396,4 +400,4 @@ class _Columns:
             except (pa.ArrowException, OverflowError, UnicodeError) as broken:
                 raise CorruptLog(f"a value of {name} can't be kept", cause=str(broken)) from broken
         self._batches.append(pa.RecordBatch.from_arrays(columns, schema=self._schema))
-        self._rows = []
+        self._rows, self._bytes = [], 0

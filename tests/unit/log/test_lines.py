@@ -151,6 +151,12 @@ def test_lines_are_the_same_in_blocks_of_any_size(
         Lines().read(ADD + b"\n\n" + REMOVE + b"\n{\n" + ADD, "file")
 
 
+def test_few_lines_of_many_bytes_become_several_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_lines, "_CHUNK_BYTES", 2 * len(ADD))
+    lines = read(b"\n".join([ADD] * 5))
+    assert [len(batch) for batch in lines.adds.to_batches()] == [2, 2, 1]
+
+
 def test_without_file_actions_the_rest_is_the_same() -> None:
     data = ADD + b'\n{"commitInfo":{"operation":"WRITE"}}\n' + REMOVE
     data += b'\n{"protocol":{"minReaderVersion":1,"minWriterVersion":2}}'
