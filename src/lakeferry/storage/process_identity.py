@@ -1,7 +1,8 @@
 """Names processes, so that another process can tell later whether one has ended.
 
 A process is named by its machine, its number and its time of start. The machine includes its
-last boot and the namespace of process numbers, so that a container isn't taken for another one.
+name, its last boot and the namespace of process numbers, so that a container isn't taken for
+another one.
 Only Linux tells all this. Of processes elsewhere nobody can tell whether they run.
 """
 
@@ -55,7 +56,8 @@ def _machine() -> str:
         raise OSError(f"{_PROC} numbers processes as another namespace does")
     boot = (_PROC / "sys/kernel/random/boot_id").read_text().strip()
     numbers = os.readlink(_PROC / "self/ns/pid")
-    return hashlib.sha256(f"{boot} {numbers}".encode()).hexdigest()[:8]
+    # Copies of a running virtual machine have one boot, but usually not one name.
+    return hashlib.sha256(f"{boot} {numbers} {os.uname().nodename}".encode()).hexdigest()[:8]
 
 
 def _started(pid: int) -> int | None:

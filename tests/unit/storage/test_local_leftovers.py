@@ -97,6 +97,12 @@ def test_a_process_that_cant_read_its_start_has_a_name_of_which_nobody_can_tell(
         process_identity._named.cache_clear()
 
 
+def test_a_copy_of_a_virtual_machine_is_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    ended, there = ended_process(), os.uname()
+    monkeypatch.setattr(os, "uname", lambda: os.uname_result([there[0], "copy", *there[2:]]))
+    assert has_ended(ended) is None
+
+
 def test_numbers_of_another_namespace_tell_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     name, number = this_process(), os.getpid()
     monkeypatch.setattr(os, "getpid", lambda: number + 1)
