@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from lakeferry.errors import InvalidInput, TableNotFound
 from lakeferry.log.actions import Metadata
@@ -14,6 +14,9 @@ from lakeferry.storage.option_spellings import StorageOptions
 from lakeferry.storage.uris import shell_safe
 from lakeferry.storage.vended_credentials import CredentialSource
 from lakeferry.table.managed import CommitCatalog, ManagedStore
+
+if TYPE_CHECKING:
+    from lakeferry.catalogs.managed_tables import ManagedTables
 
 CatalogKind = Literal["sql", "unity"]
 KINDS: tuple[CatalogKind, ...] = ("sql", "unity")
@@ -153,6 +156,10 @@ class Catalog(ABC):
     def access(self, table: CatalogTable) -> CatalogAccess:
         """Return how the catalog lets the table's place be opened; may ask for credentials."""
         return CatalogAccess(self.credentials(table))
+
+    def managed_tables(self) -> ManagedTables | None:
+        """Return the catalog as the owner of tables, or ``None`` if it can't own any."""
+        return None
 
     def credentials(self, table: CatalogTable) -> StorageOptions:  # noqa: ARG002
         """Return the storage options that the catalog issues for the table's place, if any."""

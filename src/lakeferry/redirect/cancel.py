@@ -90,7 +90,7 @@ def cancel(setting: Setting, source_uri: str, *, leave_copies: bool = False) -> 
         return _take_back(move)
     except (StorageError, TimedOut, InvalidInput) as failed:
         if not leave_copies:
-            failed.remedy = unfinished_move.ways_on(source_uri, move.target.store.uri)
+            failed.remedy = unfinished_move.ways_on(source_uri, move.place.uri)
             raise
         return _without_target(move, failed)
 
@@ -100,7 +100,7 @@ def _take_back(move: Move) -> Outcome:
     source_uri = move.source.store.uri
     if is_lost(move):
         outcome = _end_at_source(move)
-        what = f"some files of the move at {move.target.store.uri}"
+        what = f"some files of the move at {move.place.uri}"
         moving.attempt(move.setting, what, partial(_leave_to_others, move))
         return outcome
     kept: tuple[str, ...] = ()
@@ -115,7 +115,7 @@ def _take_back(move: Move) -> Outcome:
             raise
         decided = ended
     if decided is RedirectState.READY:
-        raise past_return(source_uri, move.target.store.uri)
+        raise past_return(source_uri, move.place.uri)
     return Outcome(RedirectState.NORMAL, source_uri, None, move.version + 1, True, kept=kept)
 
 
@@ -123,7 +123,7 @@ def _without_target(move: Move, failed: LakeferryError) -> Outcome:
     """Cancel at the source alone. A process that still runs the move sees that and cleans up."""
     outcome = _end_at_source(move)
     move.setting.warn(
-        f"the copies at {move.target.store.uri} stay there ({failed}); delete them, so that "
+        f"the copies at {move.place.uri} stay there ({failed}); delete them, so that "
         "nobody mistakes them for the table"
     )
     return outcome
@@ -138,7 +138,7 @@ def _end_at_source(move: Move) -> Outcome:
 
 def _leave_to_others(move: Move) -> None:
     """Delete our staged files and our claim at a place that another table has by now."""
-    store = move.target.store
+    store = move.place
     if log_staging.is_place_claimed(store, _claim(move)):
         log_staging.delete(store, list(log_staging.staged_files(store, move.journal.move_id)))
         log_staging.release(store, _claim(move))
@@ -147,14 +147,14 @@ def _leave_to_others(move: Move) -> None:
 
 def is_lost(move: Move) -> bool:
     """Return whether the target's place belongs to another table by now."""
-    claim = _claim_at(move.target)
+    claim = _claim_at(move.place_log)
     if claim is not None:
         return not claim.is_of(_claim(move)) or move.is_replaced()
-    there, _ = _table_at(move.target)
+    there, _ = _table_at(move.place_log)
     if there is None:
         return False
     # This move locks its table before it publishes it; without our lock it is another table.
-    found = redirect_commits.read_commit(move.target.store, move.version)
+    found = redirect_commits.read_commit(move.place, move.version)
     return found is None or found[0] != move.lock_body
 
 
@@ -184,10 +184,10 @@ def _let_go(setting: Setting, source: DeltaLog, state: TableState, redirect: Red
     if move is not None:
         # One put decides here too: a process that is about to open the target finds it closed.
         if move.decide(RedirectState.NORMAL)[0] is RedirectState.READY:
-            raise _opened(source.store.uri, move.target.store.uri)
-        catalog_name.forget_name(setting, redirect, move.target.store.uri)
-        ours = log_staging.revoke_claim(move.target.store, _claim(move))
-        claimed = partial(log_staging.is_place_claimed, move.target.store, ours)
+            raise _opened(source.store.uri, move.place.uri)
+        catalog_name.forget_name(setting, redirect, move.place.uri)
+        ours = log_staging.revoke_claim(move.place, _claim(move))
+        claimed = partial(log_staging.is_place_claimed, move.place, ours)
         still = partial(_is_ours, move, claimed)
         move_record.cancelling(source.store, _record(move))
         kept = _remove_copies(move, still, move.is_locked)
@@ -265,7 +265,7 @@ def _claim_at(target: DeltaLog) -> Claim | None:
 
 def _is_cleaned(move: Move) -> bool:
     """Return whether the target's *N+1* is missing: log cleanup may have deleted it."""
-    return redirect_commits.read_commit(move.target.store, move.version + 1) is None
+    return redirect_commits.read_commit(move.place, move.version + 1) is None
 
 
 def _opened(source: str, target: str) -> RedirectIllegalTransition:
@@ -289,13 +289,13 @@ def finish_cancel(move: Move, decided: CommitInfo) -> tuple[str, ...]:
     kept: tuple[str, ...] = ()
     # If another table is there by now, only this move's lock and N+1 belong to us.
     if move.is_going() and not move.is_taken():
-        catalog_name.forget_name(move.setting, move.redirect, move.target.store.uri)
-        ours = log_staging.revoke_claim(move.target.store, _claim(move))
+        catalog_name.forget_name(move.setting, move.redirect, move.place.uri)
+        ours = log_staging.revoke_claim(move.place, _claim(move))
         # With this record 'cancel' can finish the cleanup even if the source is NORMAL already.
         move_record.cancelling(move.source.store, _record(move))
 
         def claimed() -> bool:
-            return move.is_going() and log_staging.is_place_claimed(move.target.store, ours)
+            return move.is_going() and log_staging.is_place_claimed(move.place, ours)
 
         still = partial(_is_ours, move, claimed)
 
@@ -323,11 +323,11 @@ def _leave(move: Move, claim: Claim) -> None:
 
     def leave() -> None:
         _remove_ends(move)
-        log_staging.release(move.target.store, claim)
-        move.target.store.prune("")
+        log_staging.release(move.place, claim)
+        move.place.prune("")
         _forget(move)
 
-    what = f"some files of the move at {move.target.store.uri}"
+    what = f"some files of the move at {move.place.uri}"
     moving.attempt(
         move.setting, what, leave, f"redirect cancel {shell_safe(move.source.store.uri)}"
     )
@@ -345,7 +345,7 @@ def _record(move: Move) -> MoveRecord:
     request = Request(
         move.source.store.uri,
         redirect.target,
-        move.target.store.uri,
+        move.place.uri,
         redirect.mode,
         journal.data,
         redirect.dialects,
@@ -364,8 +364,8 @@ def _remove_copies(
 ) -> tuple[str, ...]:
     """Delete a move's copies, except *N* and *N+1*; return the files that aren't ours."""
     removal = move.setting.removal
-    kept = removal.remove_copies(move.source, move.target, still, published, _ends(move))
-    move.setting.step(steps.at("delete_copies", move.target.store.uri))
+    kept = removal.remove_copies(move.source, move.place_log, still, published, _ends(move))
+    move.setting.step(steps.at("delete_copies", move.place.uri))
     return kept
 
 
@@ -376,7 +376,7 @@ def _ends(move: Move) -> frozenset[str]:
 
 def _remove_ends(move: Move) -> None:
     """Delete this move's lock and closing commit, but not a later move's in the same place."""
-    store, version = move.target.store, move.version
+    store, version = move.place, move.version
     try:
         decided = move.decision()
     except CommitConflict:
@@ -396,7 +396,7 @@ def abandon_move(move: Move) -> None:
     By now another move or another table may be at the place: only what has this move's
     mark is deleted.
     """
-    store = move.target.store
+    store = move.place
     revoked = replace(_claim(move), cancelled=True)
     try:
         log_staging.delete(store, list(log_staging.staged_files(store, revoked.move_id)))
@@ -416,9 +416,9 @@ def abandon_move(move: Move) -> None:
 def _is_unopened_or_ours(move: Move) -> bool:
     """Return whether the target can't be opened, or only as this move's locked table."""
     try:
-        log_staging.check_unopened(move.target.store)
+        log_staging.check_unopened(move.place)
     except RedirectTargetNotEmpty:
-        found = redirect_commits.read_commit(move.target.store, move.target.state().version)
+        found = redirect_commits.read_commit(move.place, move.place_log.state().version)
         mark = redirect_commits.mark_of(found[1].commit_info) if found else None
         ours = mark is not None and mark.get("moveId") == move.journal.move_id
         return ours and move.is_locked()

@@ -41,7 +41,7 @@ def give(move: Move) -> RedirectTarget | None:
     name = move.journal.catalog_name
     if kind is None or name is None:
         return None
-    place = move.target.store.uri
+    place = move.place.uri
     found = move.setting.catalog(kind).register(name, place, move.bare.metadata)
     if move.redirect.kind is TargetKind.UNITY and found.metastore_id is not None:
         return RedirectTarget(move.redirect.kind, None, name, found.metastore_id, found.table_id)

@@ -36,6 +36,7 @@ from lakeferry.redirect.entry import (
     feature_of,
     plain_path,
 )
+from lakeferry.redirect.managed_target import managed_target_of
 from lakeferry.redirect.states import RedirectState
 from lakeferry.storage import normalise
 from lakeferry.storage.uris import same_place, split
@@ -110,6 +111,7 @@ def encode_journal(journal: Journal) -> str:
         if commit is None
         else [commit.version, commit.table_id, commit.sha256],
         "abandoned": journal.abandoned or None,
+        "managed": None if journal.managed is None else journal.managed.as_document(),
     }
     return _json({key: item for key, item in value.items() if item is not None})
 
@@ -367,6 +369,7 @@ def _journal(configuration: Mapping[str, str], table: str) -> Journal | None:
             bool(value.get("traced")),
             _target_commit(value.get("targetCommit")),
             bool(value.get("abandoned")),
+            managed_target_of(value.get("managed")),
         )
     except (ValueError, TypeError, IndexError, KeyError) as bad:
         raise _invalid(table, f"the property {JOURNAL_PROPERTY} has the wrong shape", text) from bad

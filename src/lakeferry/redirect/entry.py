@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from lakeferry.errors import InvalidInput, RedirectSpecInvalid
+from lakeferry.redirect.managed_target import ManagedTarget
 from lakeferry.redirect.states import RedirectState
 from lakeferry.storage.uris import same_place, shell_safe
 
@@ -169,6 +170,8 @@ class Journal:
     """Identifies a target that existed before the redirect."""
     abandoned: bool = False
     """In DROPPING: the target was given up; what was written there wasn't copied back."""
+    managed: ManagedTarget | None = None
+    """The target's staging table, if its catalog owns it."""
 
 
 @dataclass(frozen=True, slots=True)

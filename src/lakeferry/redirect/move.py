@@ -11,7 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from lakeferry.errors import CommitConflict, CorruptLog, LakeferryError, RedirectSpecInvalid
+from lakeferry.errors import (
+    CommitConflict,
+    CorruptLog,
+    LakeferryError,
+    RedirectSpecInvalid,
+    TableNotFound,
+)
 from lakeferry.log import paths
 from lakeferry.log.actions import CommitInfo, Txn
 from lakeferry.log.commit import Conflict
@@ -21,6 +27,7 @@ from lakeferry.log.replay import TableState as TableState
 from lakeferry.redirect import (
     dialects,
     lineage,
+    managed_commits,
     received_entries,
     redirect_commits,
     settling,
@@ -28,6 +35,8 @@ from lakeferry.redirect import (
 )
 from lakeferry.redirect.enable import log_staging
 from lakeferry.redirect.entry import Data, Journal, Redirect, RedirectTarget
+from lakeferry.redirect.managed_place import log_at, place_of, target_log
+from lakeferry.redirect.managed_target import ManagedTarget
 from lakeferry.redirect.redirect_commits import Bare
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.states import RedirectState
@@ -80,10 +89,15 @@ class Move:
     """A move that has begun at the source.
 
     ``begun`` is the source's state at version *N*, ``body`` the bytes of that commit.
+
+    ``place`` is the plain store where the target is: copies, the claim, staged log files and the
+    lock are written and deleted there. ``target`` is the log that clients see. For a managed
+    table its catalog decides which commits that log has; otherwise it is the log at ``place``.
     """
 
     setting: Setting
     source: DeltaLog
+    place: Store
     target: DeltaLog
     redirect: Redirect
     begun: TableState
@@ -106,16 +120,36 @@ class Move:
         return redirect_commits.bare(self.begun.protocol, self.begun.metadata, self.journal)
 
     @property
+    def managed(self) -> ManagedTarget | None:
+        """The target's staging table, if its catalog owns it."""
+        return self.journal.managed
+
+    @property
+    def bare_at_target(self) -> Bare:
+        """The table at the target, without a lock: what a managed table requires is added."""
+        if self.managed is None:
+            return self.bare
+        info = self.begun.commit_info
+        return managed_commits.bare_at_target(self.bare, self.managed, self.version, info)
+
+    @property
+    def place_log(self) -> DeltaLog:
+        """The log that the files at :attr:`place` make up."""
+        return self.target if self.managed is None else log_at(self.setting, self.place)
+
+    @property
     def lock(self) -> Redirect:
         """The entry that keeps writers away from the target until it opens."""
-        home, away = self.source.store.uri, self.target.store.uri
+        home, away = self.source.store.uri, self.place.uri
         return redirect_commits.lock(home, away, RedirectState.ENABLING, self.journal)
 
     @property
     def locked(self) -> TableState:
         """The target's state at version *N*."""
-        both = self.bare.carrying(self.lock)
-        return TableState(self.version, both.protocol, both.metadata, self.begun.commit_info)
+        both, info = self.bare_at_target.carrying(self.lock), self.begun.commit_info
+        if self.managed is not None:
+            info = managed_commits.info_at_target(self.bare, self.version, info)
+        return TableState(self.version, both.protocol, both.metadata, info)
 
     @property
     def lock_body(self) -> bytes:
@@ -143,23 +177,26 @@ class Move:
 
     def is_locked(self) -> bool:
         """Return whether the target's *N* exists and is this move's."""
-        found = redirect_commits.read_commit(self.target.store, self.version)
+        found = redirect_commits.read_commit(self.place, self.version)
         return found is not None and found[0] == self.lock_body
 
     def is_taken(self) -> bool:
         """Return whether another table is at the target of a move that hasn't ended.
 
         The claim exists until the move ends. If it is missing, somebody emptied the place.
+        A catalog gives the place of a managed table to one table only.
         """
-        store = self.target.store
+        if self.managed is not None:
+            return False
+        store = self.place
         if log_staging.read_claim(store) is not None:
             return False
         return next(log_staging.published_files(store), None) is not None
 
     def put_lock(self) -> None:
         """Write the target's *N*: the source's version *N*, locked for writers."""
-        received_entries.move_received(self.source.store, self.target.store, self.lock)
-        if self.target.backfill(self.version, self.lock_body) is not None:
+        received_entries.move_received(self.source.store, self.place, self.lock)
+        if self.place_log.backfill(self.version, self.lock_body) is not None:
             raise self._in_the_way(self.version)
 
     def decide(self, state: RedirectState) -> tuple[RedirectState, CommitInfo]:
@@ -168,13 +205,12 @@ class Move:
         ``READY`` opens, ``NORMAL`` closes.
         """
         locked = self.locked
-        if state is RedirectState.READY:
-            after = self.bare
-        else:
+        after = self.bare_at_target
+        if state is not RedirectState.READY and self.managed is None:
             entry = redirect_commits.lock(
-                self.source.store.uri, self.target.store.uri, RedirectState.DROPPING, self.journal
+                self.source.store.uri, self.place.uri, RedirectState.DROPPING, self.journal
             )
-            after = self.bare.carrying(entry)
+            after = after.carrying(entry)
         opening, txn_id = self._opening_txns(state), self.setting.new_id()
         wanted = redirect_commits.transition(
             locked, after, state, self.journal.move_id, txn_id, txns=opening
@@ -197,7 +233,7 @@ class Move:
 
     def decision(self) -> tuple[RedirectState, CommitInfo] | None:
         """Return what the target's *N+1* says, or ``None`` if it doesn't exist yet."""
-        found = redirect_commits.read_commit(self.target.store, self.version + 1)
+        found = self._commit_that_decides()
         if found is None:
             return None
         lines = found[1]
@@ -206,14 +242,32 @@ class Move:
             raise self._foreign()
         if mark.get("moveId") != self.journal.move_id:
             raise self._undecided("it belongs to another move")
+        if self.managed is not None:
+            # The place belongs to this move alone, and an entry is too long for the catalog: so
+            # the closing commit has none, and the mark says which of the two commits it is.
+            ends = (RedirectState.READY, RedirectState.NORMAL)
+            by_mark = next((each for each in ends if each.value == mark.get("state")), None)
+            if by_mark is None:
+                raise self._undecided("its mark isn't one of this move's")
+            return by_mark, lines.commit_info
         after = redirect_commits.state_after(lines, self.version + 1, self.locked)
-        entry = dialects.read(after.protocol, after.metadata, self.target.store.uri)
+        entry = dialects.read(after.protocol, after.metadata, self.place.uri)
         # A later move to the same place carries the source's own N+1 there, which has
         # the mark of this move too: it says NORMAL and, unlike a closing commit, has no entry.
         decided = RedirectState.READY if entry is None else RedirectState.NORMAL
         if mark.get("state") != decided.value:
             raise self._undecided("it is the source's, brought there by a later move")
         return decided, lines.commit_info
+
+    def _commit_that_decides(self) -> tuple[bytes, Lines] | None:
+        """Return the target's *N+1*, as bytes and parsed."""
+        try:
+            return redirect_commits.read_commit(self.target.store, self.version + 1)
+        except TableNotFound:
+            if self.managed is None:
+                raise
+            # The table was dropped. What was published of it may still be there.
+            return redirect_commits.read_commit(self.place, self.version + 1)
 
     def ended(self) -> RedirectState | None:
         """Return how the move ended at the source, or ``None`` while it hasn't."""
@@ -269,7 +323,7 @@ class Move:
         return False
 
     def _has_our_lock(self) -> bool:
-        found = redirect_commits.read_commit(self.target.store, self.version)
+        found = redirect_commits.read_commit(self.place, self.version)
         return found is not None and found[0] == self.lock_body
 
     def _foreign(self) -> CommitConflict:
@@ -280,7 +334,7 @@ class Move:
         """Return the error for another table at the target."""
         version = self.version + 1
         return CommitConflict(
-            f"version {version} of {self.target.store.uri} doesn't belong to this move",
+            f"version {version} of {self.place.uri} doesn't belong to this move",
             cause="another table was made there meanwhile",
             remedy=f"'lakeferry redirect cancel {shell_safe(self.source.store.uri)}' undoes the "
             "move; then choose another target",
@@ -289,7 +343,7 @@ class Move:
 
     def _in_the_way(self, version: int) -> CommitConflict:
         """Return the error for a foreign commit at a target that isn't open yet."""
-        source, target = self.source.store.uri, self.target.store.uri
+        source, target = self.source.store.uri, self.place.uri
         return CommitConflict(
             f"version {version} of {target} doesn't belong to this move",
             cause="a writer that ignores table features wrote to the target before it was open",
@@ -303,7 +357,7 @@ class Move:
         """Return the error for a commit with unexpected content."""
         source = self.source.store.uri
         return CommitConflict(
-            f"version {self.version + 1} of {self.target.store.uri} isn't as expected",
+            f"version {self.version + 1} of {self.place.uri} isn't as expected",
             cause=why,
             remedy=f"'lakeferry redirect resume {shell_safe(source)}' continues the move, "
             f"'lakeferry redirect cancel {shell_safe(source)}' undoes it",
@@ -372,8 +426,16 @@ def begun(setting: Setting, source: DeltaLog, state: TableState, redirect: Redir
             value=state.version,
         )
     complete = redirect_commits.state_after(found[1], state.version, state)
-    target = setting.log(place_of_target(redirect))
-    return Move(setting, source, target, redirect, complete, found[0])
+    return opened(setting, source, redirect, complete, found[0])
+
+
+def opened(
+    setting: Setting, source: DeltaLog, redirect: Redirect, begun: TableState, body: bytes
+) -> Move:
+    """Return a move with its target opened; see :class:`Move` for the arguments."""
+    place = place_of(setting, source.store.uri, redirect, place_of_target(redirect))
+    target = target_log(setting, redirect, place, begun.version)
+    return Move(setting, source, place, target, redirect, begun, body)
 
 
 def is_beginning(info: CommitInfo | None, redirect: Redirect) -> bool:
@@ -399,9 +461,7 @@ def begun_earlier(setting: Setting, source: DeltaLog, redirect: Redirect) -> Mov
                 # Log cleanup has deleted files that this version needs.
                 return None
             complete = redirect_commits.state_after(lines, version, before)
-            return Move(
-                setting, source, setting.log(place_of_target(redirect)), redirect, complete, data
-            )
+            return opened(setting, source, redirect, complete, data)
     return None
 
 

@@ -86,11 +86,11 @@ def check_place(move: Move) -> None:
     """Refuse to bring anything to a place that is another table's by now."""
     if cancel.is_lost(move):
         raise RedirectTargetNotEmpty(
-            f"{move.target.store.uri} has been taken by another table",
+            f"{move.place.uri} has been taken by another table",
             cause=f"the move of {move.source.store.uri} was interrupted at its start",
             remedy=f"'lakeferry redirect cancel {shell_safe(move.source.store.uri)}' undoes the "
             "move; then choose another target",
-            target=move.target.store.uri,
+            target=move.place.uri,
         )
 
 

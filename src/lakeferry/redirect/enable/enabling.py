@@ -238,7 +238,7 @@ def anew(move: Move) -> Crossing:
     return Crossing(
         move.setting,
         move.source,
-        move.target.store,
+        move.place,
         move.journal.data,
         move.journal.move_id or "",
         move.check_going,
@@ -291,13 +291,13 @@ def _check_ours(move: Move) -> None:
     move.check_going()
     if move.is_taken():
         raise log_staging.not_free(
-            move.target.store.uri, "another table was created there meanwhile"
+            move.place.uri, "another table was created there meanwhile"
         )
 
 
 def _leave_to_stranger(move: Move, crossing: Crossing) -> None:
     """Delete our log files and our lock if another table was created at the target."""
-    store = move.target.store
+    store = move.place
     try:
         # A missing claim is normal if a commit of this move has opened the target.
         opened = lineage.is_opened(store, move.version + 1, move.journal.move_id)
@@ -333,12 +333,12 @@ def _bring(move: Move, crossing: Crossing) -> None:
     if not move.is_locked():
         # From here on nothing is replaced: files that are there already have the same bytes.
         # So a process that is paused here can't damage a later move.
-        log_staging.check_unopened(move.target.store)
+        log_staging.check_unopened(move.place)
     crossing.round(listing, before=move.version)
     move.check_not_replaced()
-    place, is_locked = move.target.store.uri, move.is_locked()
+    place, is_locked = move.place.uri, move.is_locked()
     if not is_locked:
-        log_staging.check_unopened(move.target.store)
+        log_staging.check_unopened(move.place)
     move.put_lock()
     if not is_locked:
         move.setting.step(steps.commit_step(place, move.version, RedirectState.ENABLING))
@@ -372,13 +372,13 @@ def _register(move: Move) -> None:
         # Another process has opened the target meanwhile.
         raise
     if named is not None:
-        place = move.target.store.uri
+        place = move.place.uri
         move.setting.step(steps.name("register", move.redirect.target, place))
 
 
 def _unlock(move: Move) -> None:
     """Undo the lock and the publishing of a beginning that was replaced at the source."""
-    store = move.target.store
+    store = move.place
     found = redirect_commits.read_commit(store, move.version)
     if found is not None and found[0] == move.lock_body:
         log_staging.delete(store, list(log_staging.published_files(store)))
@@ -398,7 +398,7 @@ def _check_target(move: Move, earliest: int | None) -> None:
     )
     if not same:
         raise RedirectSpecInvalid(
-            f"the copy at {move.target.store.uri} is wrong",
+            f"the copy at {move.place.uri} is wrong",
             cause=f"version {move.version} differs from the source's",
             remedy=f"'lakeferry redirect cancel {shell_safe(move.source.store.uri)}' undoes the "
             "move; nothing is lost at the source",

@@ -73,5 +73,4 @@ def _move_of(setting: Setting, source: DeltaLog, redirect: Redirect, made: Commi
     found = redirect_commits.read_commit(source.store, made.version)
     info = found[1].commit_info if found else None
     begun = TableState(made.version, made.head.protocol, made.head.metadata, info)
-    target = setting.log(moving.place_of_target(redirect))
-    return Move(setting, source, target, redirect, begun, made.body)
+    return moving.opened(setting, source, redirect, begun, made.body)

@@ -1,0 +1,92 @@
+"""Opens the target of a move to a managed table.
+
+Until the move has ended the target is opened twice: its place as a plain store, for copies, the
+claim, staged log files and the lock; and its log through the catalog, which decides about *N+1*.
+The catalog issues credentials for the place to the user who began the move.
+"""
+
+from __future__ import annotations
+
+from lakeferry.catalogs.managed_tables import ManagedTables
+from lakeferry.errors import CatalogManaged, Forbidden
+from lakeferry.redirect.entry import Redirect, RedirectTarget
+from lakeferry.redirect.managed_target import ManagedTarget
+from lakeferry.redirect.redirect_context import Setting
+from lakeferry.storage import Store
+from lakeferry.table import DeltaLog
+from lakeferry.table.managed import ManagedStore
+
+
+def tables_of(setting: Setting, target: RedirectTarget | None) -> ManagedTables:
+    """Return the catalog of a target as the owner of tables; refuse one that can't own any."""
+    kind = target.kind.catalog if target is not None else None
+    catalog = setting.catalog(kind) if kind is not None else None
+    found = catalog.managed_tables() if catalog is not None else None
+    if found is None:
+        raise CatalogManaged(
+            f"{target} can't be a managed table",
+            cause="only Unity Catalog has managed tables",
+            remedy="give a name unity:catalog.schema.table, or leave out --managed",
+            features=["catalogManaged"],
+            name=None,
+        )
+    return found
+
+
+def open_place(
+    setting: Setting,
+    source: str,
+    target: RedirectTarget | None,
+    managed: ManagedTarget | None,
+    location: str,
+) -> Store:
+    """Return the plain store of a move's target; with the catalog's credentials if it is managed.
+
+    ``source`` is the table that moves, for messages.
+    """
+    if managed is None:
+        return setting.open_store(location)
+    tables = tables_of(setting, target)
+    check_principal(tables, source, managed)
+    setting.grant(location, tables.place_access(managed.table_id, location))
+    return setting.open_store(location)
+
+
+def place_of(setting: Setting, source: str, redirect: Redirect, location: str) -> Store:
+    """Return the plain store of the target of a move that has begun."""
+    managed = redirect.journal.managed if redirect.journal is not None else None
+    return open_place(setting, source, redirect.target, managed, location)
+
+
+def log_at(setting: Setting, store: Store) -> DeltaLog:
+    """Return the log of a store that is open already."""
+    return setting.open_log(store, clock=setting.clock, warn=setting.warn)
+
+
+def target_log(setting: Setting, redirect: Redirect, place: Store, version: int) -> DeltaLog:
+    """Return the log of a move's target; ``version`` is *N*.
+
+    The log of a managed table is the one that its catalog shows, and its *N+1* is a proposal.
+    """
+    managed = redirect.journal.managed if redirect.journal is not None else None
+    if managed is None:
+        return log_at(setting, place)
+    commits = tables_of(setting, redirect.target).commits(managed.table_id, managed.private_name)
+    return log_at(
+        setting, ManagedStore(place, commits, onboarding=version, warn=setting.warn)
+    )
+
+
+def check_principal(tables: ManagedTables, source: str, managed: ManagedTarget) -> None:
+    """Refuse to go on with a move that another user of the catalog has begun."""
+    if managed.principal is None:
+        return
+    present = tables.principal()
+    if present == managed.principal:
+        return
+    raise Forbidden(
+        f"the move of {source} was begun by {managed.principal}",
+        cause=f"the catalog's place for it belongs to that user alone, and we ask as {present}",
+        remedy=f"run the same command with the token of {managed.principal}",
+        principal=managed.principal,
+    )
