@@ -53,6 +53,9 @@ class ManagedTables(ABC):
     and :class:`~lakeferry.errors.Forbidden` if the catalog doesn't let us.
     """
 
+    is_tried: bool = False
+    """Whether the catalog was found to take tables that have a history."""
+
     @abstractmethod
     def check(self, name: str, metadata: Metadata) -> None:
         """Refuse a name or a table that the catalog wouldn't take, as far as it can be known."""

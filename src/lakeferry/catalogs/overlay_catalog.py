@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from lakeferry.catalogs.catalog import Catalog, CatalogAccess, CatalogTable, unless_elsewhere
+from lakeferry.catalogs.managed_tables import ManagedTables
+from lakeferry.catalogs.overlay_managed_tables import OverlayManagedTables
 from lakeferry.log.actions import Metadata
 from lakeferry.storage import normalise
 
@@ -15,6 +17,7 @@ class OverlayCatalog(Catalog):
         self.kind = below.kind
         self._below = below
         self._changed: dict[str, CatalogTable | None] = {}
+        self._managed: OverlayManagedTables | None = None
 
     @property
     def place(self) -> str:
@@ -69,6 +72,12 @@ class OverlayCatalog(Catalog):
     def access(self, table: CatalogTable) -> CatalogAccess:
         """Return how the catalog below lets the table be opened."""
         return self._below.access(table)
+
+    def managed_tables(self) -> ManagedTables | None:
+        """Return the managed tables of the catalog below, with changes in memory."""
+        if self._managed is None and (below := self._below.managed_tables()) is not None:
+            self._managed = OverlayManagedTables(below)
+        return self._managed
 
     def _keep(self, table: CatalogTable) -> CatalogTable:
         self._changed[table.name] = table

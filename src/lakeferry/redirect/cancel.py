@@ -36,13 +36,21 @@ from lakeferry.redirect import (
     catalog_name,
     dialects,
     entry,
+    managed_place,
     received_entries,
     redirect_commits,
     states,
     steps,
 )
 from lakeferry.redirect import move as moving
-from lakeferry.redirect.enable import existing_target, log_staging, move_record, unfinished_move
+from lakeferry.redirect.enable import (
+    existing_target,
+    log_staging,
+    managed_loss,
+    managed_move,
+    move_record,
+    unfinished_move,
+)
 from lakeferry.redirect.enable.log_staging import Claim
 from lakeferry.redirect.enable.move_record import MoveRecord
 from lakeferry.redirect.enable.preflight import Request
@@ -87,7 +95,7 @@ def cancel(setting: Setting, source_uri: str, *, leave_copies: bool = False) -> 
     if redirect.journal.data is Data.EXISTING:
         return existing_target.cancel_to_existing(move)
     try:
-        return _take_back(move)
+        return _take_back(move, leave_copies=leave_copies)
     except (StorageError, TimedOut, InvalidInput) as failed:
         if not leave_copies:
             failed.remedy = unfinished_move.ways_on(source_uri, move.place.uri)
@@ -95,10 +103,12 @@ def cancel(setting: Setting, source_uri: str, *, leave_copies: bool = False) -> 
         return _without_target(move, failed)
 
 
-def _take_back(move: Move) -> Outcome:
+def _take_back(move: Move, *, leave_copies: bool) -> Outcome:
     """Cancel a move at its source and its target."""
     source_uri = move.source.store.uri
     if is_lost(move):
+        if move.managed is not None and not leave_copies:
+            managed_loss.check_unopened(move)
         outcome = _end_at_source(move)
         what = f"some files of the move at {move.place.uri}"
         moving.attempt(move.setting, what, partial(_leave_to_others, move))
@@ -115,7 +125,7 @@ def _take_back(move: Move) -> Outcome:
             raise
         decided = ended
     if decided is RedirectState.READY:
-        raise past_return(source_uri, move.place.uri)
+        raise past_return(move)
     return Outcome(RedirectState.NORMAL, source_uri, None, move.version + 1, True, kept=kept)
 
 
@@ -139,7 +149,9 @@ def _end_at_source(move: Move) -> Outcome:
 def _leave_to_others(move: Move) -> None:
     """Delete our staged files and our claim at a place that another table has by now."""
     store = move.place
-    if log_staging.is_place_claimed(store, _claim(move)):
+    if move.managed is not None:
+        managed_loss.leave(move, _claim(move), _ends(move))
+    elif log_staging.is_place_claimed(store, _claim(move)):
         log_staging.delete(store, list(log_staging.staged_files(store, move.journal.move_id)))
         log_staging.release(store, _claim(move))
         store.prune(log_staging.STAGING_FOLDER)
@@ -147,6 +159,8 @@ def _leave_to_others(move: Move) -> None:
 
 def is_lost(move: Move) -> bool:
     """Return whether the target's place belongs to another table by now."""
+    if move.managed is not None:
+        return managed_loss.is_lost(move)
     claim = _claim_at(move.place_log)
     if claim is not None:
         return not claim.is_of(_claim(move)) or move.is_replaced()
@@ -158,13 +172,18 @@ def is_lost(move: Move) -> bool:
     return found is None or found[0] != move.lock_body
 
 
-def past_return(source: str, target: str) -> RedirectIllegalTransition:
+def past_return(move: Move) -> RedirectIllegalTransition:
     """Return the error for the cancel of a move whose target is open."""
+    source = move.source.store.uri
+    after = (
+        ""
+        if move.managed is not None
+        else f"; after that 'lakeferry redirect disable {shell_safe(source)}' brings the table back"
+    )
     return RedirectIllegalTransition(
         f"the move of {source} can't be cancelled any more",
-        cause=f"its target {target} is open already",
-        remedy=f"'lakeferry redirect resume {shell_safe(source)}' completes the move; after that "
-        f"'lakeferry redirect disable {shell_safe(source)}' brings the table back",
+        cause=f"its target {move.place.uri} is open already",
+        remedy=f"'lakeferry redirect resume {shell_safe(source)}' completes the move{after}",
         location=source,
         state=RedirectState.ENABLING.value,
     )
@@ -289,6 +308,7 @@ def finish_cancel(move: Move, decided: CommitInfo) -> tuple[str, ...]:
     kept: tuple[str, ...] = ()
     # If another table is there by now, only this move's lock and N+1 belong to us.
     if move.is_going() and not move.is_taken():
+        managed_move.publish_decision(move)
         catalog_name.forget_name(move.setting, move.redirect, move.place.uri)
         ours = log_staging.revoke_claim(move.place, _claim(move))
         # With this record 'cancel' can finish the cleanup even if the source is NORMAL already.
@@ -322,6 +342,10 @@ def _leave(move: Move, claim: Claim) -> None:
     """Delete the last files of an ended move; after a failure the next cancel retries."""
 
     def leave() -> None:
+        journal = move.journal
+        managed_place.drop_table(
+            move.setting, move.redirect.target, journal.managed, move.place, journal.move_id
+        )
         _remove_ends(move)
         log_staging.release(move.place, claim)
         move.place.prune("")
@@ -350,6 +374,8 @@ def _record(move: Move) -> MoveRecord:
         journal.data,
         redirect.dialects,
         redirect.rules,
+        managed=journal.managed is not None,
+        managed_target=journal.managed,
     )
     return MoveRecord(journal.move_id or "", move.bare.metadata.id, request)
 

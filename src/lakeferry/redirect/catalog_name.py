@@ -31,7 +31,7 @@ class TakenBack(Exception):
 def ask(move: Move) -> None:
     """Ask the catalog for the name, so that one that can't be asked is known early."""
     kind, name = move.redirect.kind.catalog, move.journal.catalog_name
-    if kind is not None and name is not None:
+    if kind is not None and name is not None and move.managed is None:
         move.setting.catalog(kind).find(name)
 
 
@@ -72,7 +72,9 @@ def forget_name(setting: Setting, redirect: Redirect, place: str) -> bool:
     """
     kind = redirect.kind.catalog
     name = redirect.journal.catalog_name if redirect.journal else None
-    if kind is None or name is None:
+    managed = redirect.journal is not None and redirect.journal.managed is not None
+    if kind is None or name is None or managed:
+        # A managed table has a private name until the move is decided, and is dropped by its id.
         return False
     table_id = redirect.target.table_id if redirect.target else None
     try:

@@ -8,10 +8,12 @@ The catalog issues credentials for the place to the user who began the move.
 from __future__ import annotations
 
 from lakeferry.catalogs.managed_tables import ManagedTables
-from lakeferry.errors import CatalogManaged, Forbidden
+from lakeferry.errors import CatalogManaged, Forbidden, TableNotFound
+from lakeferry.redirect import redirect_commits, steps
 from lakeferry.redirect.entry import Redirect, RedirectTarget
 from lakeferry.redirect.managed_target import ManagedTarget
 from lakeferry.redirect.redirect_context import Setting
+from lakeferry.redirect.states import RedirectState
 from lakeferry.storage import Store
 from lakeferry.table import DeltaLog
 from lakeferry.table.managed import ManagedStore
@@ -72,9 +74,41 @@ def target_log(setting: Setting, redirect: Redirect, place: Store, version: int)
     if managed is None:
         return log_at(setting, place)
     commits = tables_of(setting, redirect.target).commits(managed.table_id, managed.private_name)
-    return log_at(
-        setting, ManagedStore(place, commits, onboarding=version, warn=setting.warn)
-    )
+    return log_at(setting, ManagedStore(place, commits, onboarding=version, warn=setting.warn))
+
+
+def drop_table(
+    setting: Setting,
+    target: RedirectTarget | None,
+    managed: ManagedTarget | None,
+    place: Store,
+    move_id: str | None,
+) -> None:
+    """Drop the table of a move that was taken back, if it was created.
+
+    A table that was opened stays, and one to which somebody else has committed.
+    """
+    if managed is None:
+        return
+    tables = tables_of(setting, target)
+    store = ManagedStore(place, tables.commits(managed.table_id, managed.private_name))
+    name = f"{target.kind.catalog}:{managed.private_name}" if target is not None else ""
+    try:
+        latest = store.refresh().latest_version
+        closed = latest == 0 or _is_closed(store, latest, move_id)
+    except TableNotFound:
+        return
+    if not closed:
+        setting.warn(f"{name} stays: it has commits that aren't this move's")
+    elif tables.drop(managed.table_id, managed.private_name):
+        setting.step(steps.name("drop", name, place.uri))
+
+
+def _is_closed(store: ManagedStore, version: int, move_id: str | None) -> bool:
+    """Return whether a table's newest version is the commit with which a cancel closed it."""
+    found = redirect_commits.read_commit(store, version)
+    mark = redirect_commits.mark_of(found[1].commit_info) if found is not None else None
+    return mark == {"state": RedirectState.NORMAL.value, "moveId": move_id}
 
 
 def check_principal(tables: ManagedTables, source: str, managed: ManagedTarget) -> None:

@@ -102,6 +102,8 @@ class Move:
     redirect: Redirect
     begun: TableState
     body: bytes
+    name: str | None = None
+    """The name that a managed target gets, if it isn't the one in the journal."""
 
     @property
     def version(self) -> int:
@@ -123,6 +125,11 @@ class Move:
     def managed(self) -> ManagedTarget | None:
         """The target's staging table, if its catalog owns it."""
         return self.journal.managed
+
+    @property
+    def final_name(self) -> str | None:
+        """The target's name in its catalog once the move is decided."""
+        return self.name or self.journal.catalog_name
 
     @property
     def bare_at_target(self) -> Bare:
@@ -376,7 +383,8 @@ class Move:
             journal = replace(self.journal, ready_version=version)
             entry = self.redirect.in_state(RedirectState.READY, journal=journal)
             if target is not None:
-                entry = replace(entry, target=target)
+                journal = replace(journal, catalog_name=target.name or journal.catalog_name)
+                entry = replace(entry, target=target, journal=journal)
                 received_entries.mark_set_here(self.source.store, entry)
             after = self.bare.carrying(entry)
         else:

@@ -27,6 +27,7 @@ from lakeferry.storage.overlay import Overlay, OverlayChanges
 from lakeferry.storage.read_once import ReadOnceStore, RememberedReads
 from lakeferry.table import DeltaLog, load
 from lakeferry.table.checkpoint import LogFileWriter, Written
+from lakeferry.table.managed import ManagedStore
 
 RehearseEngine = Callable[
     [Callable[..., Engine], Callable[[StoreConfig], Overlay]], Callable[..., Engine]
@@ -142,8 +143,9 @@ class _RehearsedLog(DeltaLog):
         writer: LogFileWriter | None = None,  # noqa: ARG002
     ) -> Written:
         """Return whether a new checkpoint would be written."""
-        assert isinstance(self.store, Overlay)
-        if version is not None and self.store.is_changed(paths.commit(version)):
+        place = self.store.below if isinstance(self.store, ManagedStore) else self.store
+        assert isinstance(place, Overlay)
+        if version is not None and place.is_changed(paths.commit(version)):
             # This version exists only in the dry run, so it has no checkpoint yet.
             return Written(version, "classic", (), True)
         segment = self.segment(version)

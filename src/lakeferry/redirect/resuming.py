@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from lakeferry.errors import RedirectIllegalTransition, RedirectTargetNotEmpty
+from dataclasses import replace
+
+from lakeferry.errors import InvalidInput, RedirectIllegalTransition, RedirectTargetNotEmpty
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.redirect import cancel, catalog_name, dialects, entry, states, steps
 from lakeferry.redirect import move as moving
 from lakeferry.redirect.disable import disabling
 from lakeferry.redirect.disable.bring_back import check_target
-from lakeferry.redirect.enable import enabling, existing_target, log_staging, move_record
+from lakeferry.redirect.enable import (
+    enabling,
+    existing_target,
+    log_staging,
+    managed_move,
+    move_record,
+)
 from lakeferry.redirect.entry import Data, Redirect
 from lakeferry.redirect.move import Move, Outcome
 from lakeferry.redirect.redirect_context import Setting
@@ -17,21 +25,32 @@ from lakeferry.storage.uris import same_place, shell_safe
 from lakeferry.table import DeltaLog
 
 
-def resume(setting: Setting, source_uri: str) -> Outcome:
-    """Resume the interrupted move or withdrawal of a table."""
+def resume(setting: Setting, source_uri: str, name: str | None = None) -> Outcome:
+    """Resume the interrupted move or withdrawal of a table.
+
+    ``name`` is another name for a managed target, whose name was taken meanwhile.
+    """
     source = setting.log(source_uri)
     state = source.state()
     redirect = dialects.read(state.protocol, state.metadata, source_uri)
     record = move_record.read_record(source.store) if redirect is None else None
     if record is not None:
+        request = record.request
+        if name is not None and not record.cancelled:
+            _check_takes_name(request.managed, source_uri)
+            request = replace(request, target=managed_move.named_otherwise(request.target, name))
         return (
             cancel.cancel(setting, source_uri)
             if record.cancelled
-            else enabling.enable(setting, record.request, state)
+            else enabling.enable(setting, request, state)
         )
     redirect = resumable(redirect, source_uri)
+    if name is not None:
+        moving_there = redirect.state is RedirectState.ENABLING and redirect.journal is not None
+        managed = moving_there and redirect.journal is not None and redirect.journal.managed
+        _check_takes_name(bool(managed), source_uri)
     if redirect.state is RedirectState.ENABLING:
-        return _resume_enabling(setting, source, state, redirect)
+        return _resume_enabling(setting, source, state, redirect, name)
     nowhere = moving.leads_nowhere(source, redirect, state.version)
     if nowhere or disabling.has_begun(setting, redirect):
         return disabling.disable(setting, source_uri)
@@ -65,10 +84,27 @@ def resumable(redirect: Redirect | None, source_uri: str) -> Redirect:
     return redirect
 
 
+def _check_takes_name(managed: bool, source: str) -> None:
+    """Refuse another name for a target that has its name, or needs none."""
+    if not managed:
+        raise InvalidInput(
+            f"the target of {source} can't get another name",
+            cause="only the table of an unfinished move to a managed table can",
+            remedy="leave out --name",
+            location=source,
+        )
+
+
 def _resume_enabling(
-    setting: Setting, source: DeltaLog, state: TableState, redirect: Redirect
+    setting: Setting,
+    source: DeltaLog,
+    state: TableState,
+    redirect: Redirect,
+    name: str | None,
 ) -> Outcome:
     move = moving.begun(setting, source, state, redirect)
+    if name is not None and redirect.target is not None:
+        move = replace(move, name=managed_move.named_otherwise(redirect.target, name).name)
     if move.journal.data is Data.EXISTING:
         return existing_target.finish_to_existing(move)
     check_place(move)
@@ -85,9 +121,17 @@ def _resume_enabling(
 def check_place(move: Move) -> None:
     """Refuse to bring anything to a place that is another table's by now."""
     if cancel.is_lost(move):
+        cause = f"the move of {move.source.store.uri} was interrupted at its start"
+        if move.managed is not None:
+            cause = (
+                f"unity:{move.managed.private_name} was dropped, or somebody else has committed "
+                "to it before it was open"
+            )
         raise RedirectTargetNotEmpty(
-            f"{move.place.uri} has been taken by another table",
-            cause=f"the move of {move.source.store.uri} was interrupted at its start",
+            f"{move.place.uri} has been taken by another table"
+            if move.managed is None
+            else f"the move of {move.source.store.uri} can't end at {move.redirect.target}",
+            cause=cause,
             remedy=f"'lakeferry redirect cancel {shell_safe(move.source.store.uri)}' undoes the "
             "move; then choose another target",
             target=move.place.uri,

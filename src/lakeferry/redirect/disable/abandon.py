@@ -22,6 +22,7 @@ from lakeferry.redirect import (
     states,
     steps,
 )
+from lakeferry.redirect.disable import no_way_back
 from lakeferry.redirect.disable.bring_back import (
     check_target,
     disable_command,
@@ -107,6 +108,7 @@ def _look(setting: Setting, source: DeltaLog, state: TableState, redirect: Redir
             return Loss(str(trouble), 0)
         target = target or _named_before(setting, uri, state, redirect)
         return Loss(str(trouble), _lost_versions(target, state) if moved else None)
+    no_way_back.check_way_back(redirect, uri)
     raise RedirectIllegalTransition(
         f"the target of {uri} isn't lost",
         cause=f"{target.store.uri} is there, and is the table that {uri} leads to",

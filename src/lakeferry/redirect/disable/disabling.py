@@ -36,7 +36,7 @@ from lakeferry.redirect import (
     redirect_commits,
     states,
 )
-from lakeferry.redirect.disable import abandon, net_change
+from lakeferry.redirect.disable import abandon, net_change, no_way_back
 from lakeferry.redirect.disable.bring_back import (
     Way,
     disable_command,
@@ -86,6 +86,7 @@ def disable(
         version = redirect_commits.remove_entry(setting, source, state, redirect)
         move.settle_version(source, version, setting, disable_command(source_uri))
         return Outcome(RedirectState.NORMAL, source_uri, str(redirect.target), version, True)
+    no_way_back.check_way_back(redirect, source_uri)
     # The record isn't needed since READY; it is left over if settling was interrupted.
     move_record.forget_record(source.store, redirect.journal.move_id)
     began = time.monotonic()

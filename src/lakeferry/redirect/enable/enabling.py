@@ -38,6 +38,7 @@ from lakeferry.redirect import (
     catalog_name,
     dialects,
     lineage,
+    managed_place,
     redirect_commits,
     settling,
     states,
@@ -50,6 +51,7 @@ from lakeferry.redirect.enable import (
     existing_target,
     leftovers,
     log_staging,
+    managed_move,
     move_record,
     preflight,
     unfinished_move,
@@ -79,12 +81,13 @@ def enable(setting: Setting, request: Request, state: TableState | None = None) 
     if redirect is not None:
         return again.answer(setting, source, state, redirect, request)
     states.after(RedirectState.NORMAL, RedirectEvent.ENABLE, request.source)
+    request = managed_move.located(setting, source, request, state)
     preflight.check_move(setting, request, state)
     enabling_commit.check_can_begin(source, request, state)
     stale = unfinished_move.check_no_unfinished_move(setting, source.store, request)
     if request.data is Data.EXISTING:
         return existing_target.enable_to_existing(setting, source, state, request)
-    target = setting.open_store(request.location)
+    target = unfinished_move.open_place(setting, request)
     record = MoveRecord(setting.new_id(), state.metadata.id, request)
     claim = record.claim
     resumed = _claim(setting, source, target, state, record, stale)
@@ -96,7 +99,7 @@ def enable(setting: Setting, request: Request, state: TableState | None = None) 
         state = crossing.precopy(state)
     except LakeferryError as failed:
         if not log_staging.is_place_claimed(target, claim):
-            _clear_after_cancel(setting, source, target, claim)
+            _clear_after_cancel(setting, source, target, claim, request)
             # If another move took the place or this one was cancelled, raise that instead.
             guard()
         if isinstance(failed, RedirectTargetNotEmpty):
@@ -105,6 +108,9 @@ def enable(setting: Setting, request: Request, state: TableState | None = None) 
             # A retry can't move this table in this way either, so nothing is kept to resume.
             _take_back(setting, source, state.version)
         raise
+    if request.managed:
+        guard()
+        managed_move.create_table(setting, source, request, state)
     return _move(setting, source, state, request, claim, crossing)
 
 
@@ -160,7 +166,9 @@ def cancelled(request: Request) -> CommitConflict:
     )
 
 
-def _clear_after_cancel(setting: Setting, source: DeltaLog, target: Store, claim: Claim) -> None:
+def _clear_after_cancel(
+    setting: Setting, source: DeltaLog, target: Store, claim: Claim, request: Request
+) -> None:
     """Delete what we copied after a cancel, unless another move has the place."""
     try:
         found = log_staging.read_claim(target)
@@ -172,7 +180,8 @@ def _clear_after_cancel(setting: Setting, source: DeltaLog, target: Store, claim
         if dialects.read(now.protocol, now.metadata, source.store.uri) is not None:
             # Another move of the table has begun, perhaps to this place; that move cleans up.
             return
-        unfinished_move.clean_up(setting, source, setting.log(target.uri), revoked)
+        log = managed_place.log_at(setting, target)
+        unfinished_move.clean_up(setting, source, log, revoked, request)
         move_record.forget_record(source.store, claim.move_id)
     except LakeferryError as failed:
         setting.warn(f"what was copied to {target.uri} may still be there: {failed}")
@@ -194,7 +203,7 @@ def _move(
                 setting, source, request, crossing.move_id, known
             )
         except RedirectInProgress:
-            _give_way(setting, source, setting.log(request.location), claim)
+            _give_way(setting, source, request, crossing.target, claim)
             raise
         began = time.monotonic()
         if not log_staging.is_place_claimed(crossing.target, claim):
@@ -206,7 +215,7 @@ def _move(
             if found is None or found.cancelled:
                 # Another process may resume this move already, so the target has to decide.
                 cancel.cancel(setting, request.source)
-                _clear_after_cancel(setting, source, crossing.target, claim)
+                _clear_after_cancel(setting, source, crossing.target, claim, request)
                 raise cancelled(request)
             # Another move of the table to the same place is being prepared.
             crossing = anew(move)
@@ -290,9 +299,7 @@ def _check_ours(move: Move) -> None:
     """Refuse to copy more if the move has ended or another table has its place."""
     move.check_going()
     if move.is_taken():
-        raise log_staging.not_free(
-            move.place.uri, "another table was created there meanwhile"
-        )
+        raise log_staging.not_free(move.place.uri, "another table was created there meanwhile")
 
 
 def _leave_to_stranger(move: Move, crossing: Crossing) -> None:
@@ -323,7 +330,10 @@ def _follow(move: Move, decided: RedirectState, info: CommitInfo) -> None:
     if decided is RedirectState.NORMAL:
         cancel.finish_cancel(move, info)
         return
-    move.end(RedirectState.READY, info, catalog_name.decided(move))
+    if move.managed is None:
+        move.end(RedirectState.READY, info, catalog_name.decided(move))
+    else:
+        move.end(RedirectState.READY, info, managed_move.give_final_name(move))
 
 
 def _bring(move: Move, crossing: Crossing) -> None:
@@ -346,7 +356,10 @@ def _bring(move: Move, crossing: Crossing) -> None:
     crossing.publish(listing, move.version)
     move.setting.step(steps.at("publish", place))
     _check_target(move, listing.earliest_version())
-    _register(move)
+    if move.managed is None:
+        _register(move)
+    else:
+        managed_move.check_name(move)
     move.check_not_replaced()
 
 
@@ -453,12 +466,14 @@ def _settle_target(setting: Setting, target: DeltaLog, version: int, move_id: st
     settling.write_checkpoint(setting, target, version, is_ours, stage)
 
 
-def _give_way(setting: Setting, source: DeltaLog, target: DeltaLog, claim: Claim) -> None:
+def _give_way(
+    setting: Setting, source: DeltaLog, request: Request, store: Store, claim: Claim
+) -> None:
     """Delete the copies of a move because another move of the table began first.
 
     If the other one has the same target, the copies belong to it and stay.
     """
-    store = target.store
+    target = managed_place.log_at(setting, store)
 
     def is_ours(by: Claim) -> bool:
         state = source.state()
@@ -473,6 +488,7 @@ def _give_way(setting: Setting, source: DeltaLog, target: DeltaLog, claim: Claim
             log_staging.check_unopened(store)
             revoked = log_staging.revoke_claim(store, claim)
             setting.removal.remove_copies(source, target, partial(is_ours, revoked), lambda: False)
+            unfinished_move.drop_managed(setting, request, store, claim.move_id)
             log_staging.release(store, revoked)
             store.prune("")
             move_record.forget_record(source.store, claim.move_id)

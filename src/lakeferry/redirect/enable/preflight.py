@@ -18,7 +18,7 @@ from lakeferry.errors import (
 )
 from lakeferry.log import features, properties, timestamps
 from lakeferry.log.replay import TableState as TableState
-from lakeferry.redirect import dialects
+from lakeferry.redirect import dialects, managed_place
 from lakeferry.redirect.enable import log_staging
 from lakeferry.redirect.entry import (
     Data,
@@ -30,10 +30,21 @@ from lakeferry.redirect.entry import (
     Rule,
     TargetKind,
 )
+from lakeferry.redirect.managed_target import ManagedTarget
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.states import RedirectState
 from lakeferry.storage import Store
 from lakeferry.storage.uris import relative_name, same_place, split, without_links
+
+_CATALOG_CLEANS = (
+    "from now on the catalog decides about VACUUM, OPTIMIZE and log cleanup of the table; "
+    "delta-spark refuses the first two"
+)
+_FEW_CAN_OPEN = (
+    "delta-rs, Polars and DuckDB can't open a managed table; lakeferry.open gives them an Arrow "
+    "dataset, also by the old path"
+)
+_NO_WAY_BACK = "the redirect of a managed table can't be withdrawn yet: 'redirect disable' refuses"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +64,11 @@ class Request:
     """Which engine the user wants; ``resume`` uses it too."""
     replace_closed: bool = False
     """Whether to delete a closed target of an earlier redirect of the same source."""
+    managed: bool = False
+    """Whether the target's catalog is to own it. Then the catalog chooses ``location``, which is
+    empty until it has done so."""
+    managed_target: ManagedTarget | None = None
+    """The staging table of the move, once it is allocated."""
 
     @property
     def spoken(self) -> tuple[Dialect, ...]:
@@ -86,17 +102,23 @@ def entry(request: Request, versions: tuple[int, int] | None, move_id: str) -> R
             move_id=move_id,
             verified=request.verified,
             traced=request.data is not Data.EXISTING,
+            managed=request.managed_target,
         ),
     )
 
 
 def check_move(setting: Setting, request: Request, state: TableState) -> None:
     """Refuse a move that can't succeed; write nothing."""
+    check_table(setting, request, state)
+    _check_places(request)
+
+
+def check_table(setting: Setting, request: Request, state: TableState) -> None:
+    """Refuse what :func:`check_move` refuses, except for the places."""
     features.check_carriable(state.protocol)
     features.check_readable(state.protocol)
     features.check_writable(state.protocol)
     dialects.check_no_stray(state.protocol, state.metadata, request.source)
-    _check_places(request)
     _check_dialects(request)
     _check_catalog(setting, request)
 
@@ -115,7 +137,9 @@ def _check_places(request: Request) -> None:
             cause=f"{source} and {target}",
             remedy="choose a target beside the table",
         )
-    if split(target).scheme == "memory" and split(source).scheme != "memory":
+    # A dry run makes the place of a managed table up.
+    in_memory = split(target).scheme == "memory" and not request.managed
+    if in_memory and split(source).scheme != "memory":
         raise InvalidInput(
             f"a table can't be redirected to {target}",
             cause="it is in the memory of one process, and is lost when the process ends",
@@ -144,6 +168,9 @@ def _check_catalog(setting: Setting, request: Request) -> None:
     if kind is None or request.target.name is None:
         return
     catalog = setting.catalog(kind)
+    if request.managed:
+        _check_managed_name(setting, request)
+        return
     found = catalog.find(request.target.name)
     if request.data is Data.EXISTING:
         return
@@ -159,10 +186,24 @@ def _check_catalog(setting: Setting, request: Request) -> None:
         )
 
 
+def _check_managed_name(setting: Setting, request: Request) -> None:
+    """Refuse a name that is taken. Until the move is decided the table has a private one."""
+    name = request.target.name
+    assert name is not None
+    if not managed_place.tables_of(setting, request.target).is_free(name):
+        raise RedirectTargetNotEmpty(
+            f"the name {name} is taken",
+            cause="a table has it in the catalog",
+            remedy="choose another name, or use --to-existing for a table that is there",
+            target=str(request.target),
+        )
+
+
 def try_name(setting: Setting, request: Request, state: TableState) -> None:
     """Refuse a target that the catalog wouldn't register; find out by a trial registration."""
     kind, name = request.target.kind.catalog, request.target.name
-    if kind is None or name is None:
+    if kind is None or name is None or request.managed:
+        # A managed table is created before ENABLING, which is the trial.
         return
     catalog = setting.catalog(kind)
     if catalog.find(name) is None:
@@ -211,8 +252,10 @@ def dangers(request: Request, state: TableState) -> tuple[str, ...]:
                 "a VACUUM of the source by a client that doesn't check the protocol deletes files "
                 "that the target needs; use --data copy, or add the feature vacuumProtocolCheck"
             )
+    if request.managed:
+        found += [_CATALOG_CLEANS, _FEW_CAN_OPEN, _NO_WAY_BACK]
     if timestamps.in_commit_timestamps(state.metadata) is None and (
-        split(request.location).scheme != "file"
+        request.managed or split(request.location).scheme != "file"
     ):
         found.append(
             "time travel by timestamp goes by file times, which a copy resets on object stores; "

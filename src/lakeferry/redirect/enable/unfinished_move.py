@@ -13,7 +13,7 @@ from functools import partial
 
 from lakeferry.errors import LakeferryError, RedirectInProgress, RedirectTargetNotEmpty
 from lakeferry.log import paths
-from lakeferry.redirect import dialects, received_entries, steps
+from lakeferry.redirect import dialects, managed_place, received_entries, steps
 from lakeferry.redirect.enable import log_staging, move_record, preflight
 from lakeferry.redirect.enable.log_staging import Claim
 from lakeferry.redirect.enable.move_record import MoveRecord
@@ -65,7 +65,7 @@ def describe_unfinished_move(
     counts: tuple[int | None, int | None] = (0, 0)
     warnings: tuple[str, ...] = ()
     try:
-        target = setting.open_store(record.location)
+        target = open_place(setting, request)
         claim = log_staging.read_claim(target)
         if claim is not None and claim.is_of(record.claim):
             counts = _counted(target)
@@ -103,7 +103,7 @@ def check_no_unfinished_move(
     if record is None or same_place(record.location, request.location):
         return None
     try:
-        claim = log_staging.read_claim(setting.open_store(record.location))
+        claim = log_staging.read_claim(open_place(setting, record.request))
     except LakeferryError:
         claim = record.claim
     if claim is not None and claim.is_of(record.claim):
@@ -164,18 +164,20 @@ def ways_on(source: str, target: str) -> str:
 def _delete_copies(
     setting: Setting, source: DeltaLog, record: MoveRecord, version: int
 ) -> Outcome | None:
-    target = setting.log(record.location)
-    store = target.store
+    store = open_place(setting, record.request)
+    target = managed_place.log_at(setting, store)
     found = log_staging.read_claim(store)
     kept: tuple[str, ...] = ()
-    if found is not None and found.is_of(record.claim):
+    # The place of a managed table belongs to one move; without a claim its end may be left to do.
+    without = found is None and record.request.managed
+    if without or (found is not None and found.is_of(record.claim)):
         revoked = log_staging.revoke_claim(store, record.claim)
         now = source.state()
         if dialects.read(now.protocol, now.metadata, source.store.uri) is not None:
             if log_staging.is_place_claimed(store, revoked):
-                log_staging.replace_claim(store, found)
+                _give_back(store, found)
             return None
-        kept = clean_up(setting, source, target, revoked)
+        kept = clean_up(setting, source, target, revoked, record.request)
         setting.step(steps.at("delete_copies", store.uri))
     else:
         setting.step(steps.at("forget", store.uri))
@@ -186,10 +188,21 @@ def _delete_copies(
     return Outcome(RedirectState.NORMAL, source.store.uri, None, version, True, kept=kept)
 
 
+def _give_back(store: Store, claim: Claim | None) -> None:
+    """Put the claim back that a cancel has replaced too late."""
+    if claim is None:
+        log_staging.delete(store, [log_staging.CLAIM_FILE])
+    else:
+        log_staging.replace_claim(store, claim)
+
+
 def clean_up(
-    setting: Setting, source: DeltaLog, target: DeltaLog, revoked: Claim
+    setting: Setting, source: DeltaLog, target: DeltaLog, revoked: Claim, request: Request
 ) -> tuple[str, ...]:
-    """Delete what a move has copied to a place that ``revoked`` claims; return what stays."""
+    """Delete what a move has copied to a place that ``revoked`` claims; return what stays.
+
+    A managed table that was created there is dropped.
+    """
     store = target.store
     still = partial(log_staging.is_place_claimed, store, revoked)
     try:
@@ -207,6 +220,20 @@ def clean_up(
         kept: tuple[str, ...] = ()
     else:
         kept = setting.removal.remove_copies(source, target, still, lambda: False)
+        drop_managed(setting, request, store, revoked.move_id)
     log_staging.release(store, revoked)
     store.prune("")
     return kept
+
+
+def open_place(setting: Setting, request: Request) -> Store:
+    """Return the plain store of a request's target."""
+    managed = request.managed_target
+    return managed_place.open_place(
+        setting, request.source, request.target, managed, request.location
+    )
+
+
+def drop_managed(setting: Setting, request: Request, place: Store, move_id: str) -> None:
+    """Drop the managed table of a move that was taken back, if it was created."""
+    managed_place.drop_table(setting, request.target, request.managed_target, place, move_id)

@@ -1,0 +1,110 @@
+"""Finds out whether a move can't end at its managed target any more, and leaves it then.
+
+The catalog's first ratified commit has to be this move's *N+1*. If somebody has found the private
+name and committed another one, no *N+1* of ours can be ratified. If the table was dropped, none
+can be proposed. Then the source alone goes back to NORMAL.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from lakeferry.errors import CommitConflict, CorruptLog, RedirectIllegalTransition, TableNotFound
+from lakeferry.log import paths
+from lakeferry.log.lines import Lines
+from lakeferry.log.paths import LogFileKind
+from lakeferry.redirect import redirect_commits
+from lakeferry.redirect.enable import log_staging
+from lakeferry.redirect.enable.log_staging import Claim
+from lakeferry.redirect.move import Move
+from lakeferry.redirect.states import RedirectState
+from lakeferry.storage.uris import shell_safe
+from lakeferry.table.managed import ManagedStore
+
+
+def is_lost(move: Move) -> bool:
+    """Return whether the table was dropped, or has commits of others instead of *N+1*."""
+    return _is_dropped(move) or _is_strange(move)
+
+
+def check_unopened(move: Move) -> None:
+    """Refuse to give a target up that may have been opened and that we may not see any more.
+
+    A catalog says of a table that somebody else dropped what it says of one that it hides.
+    """
+    if _is_dropped(move) and _may_be_open(move):
+        source = shell_safe(move.source.store.uri)
+        raise RedirectIllegalTransition(
+            f"the move of {move.source.store.uri} can't be cancelled",
+            cause="its target may be open, and the catalog says that there is no such table",
+            remedy="ask the catalog's administrator for "
+            f"{move.managed.private_name if move.managed else ''}; if it was dropped, 'lakeferry "
+            f"redirect cancel {source} --leave-copies' makes the source an ordinary table again",
+            location=move.source.store.uri,
+            state=RedirectState.ENABLING.value,
+        )
+
+
+def leave(move: Move, claim: Claim, ends: frozenset[str]) -> None:
+    """Delete the copies if the table was dropped; leave all to who has committed to it else."""
+    store = move.place
+    if not log_staging.is_place_claimed(store, claim):
+        return
+    if _is_dropped(move) and not _may_be_open(move):
+        still = partial(log_staging.is_place_claimed, store, claim)
+        move.setting.removal.remove_copies(move.source, move.place_log, still, lambda: True)
+        log_staging.delete(store, sorted(ends))
+    else:
+        name = move.managed.private_name if move.managed is not None else ""
+        move.setting.warn(f"what was copied to {store.uri} for unity:{name} stays there")
+        log_staging.delete(store, list(log_staging.staged_files(store, move.journal.move_id)))
+    log_staging.release(store, claim)
+    store.prune("")
+
+
+def _is_dropped(move: Move) -> bool:
+    store = move.target.store
+    assert isinstance(store, ManagedStore)
+    try:
+        store.refresh()
+    except TableNotFound:
+        return True
+    return False
+
+
+def _is_strange(move: Move) -> bool:
+    """Return whether the catalog has ratified a commit that isn't this move's *N+1*."""
+    store = move.target.store
+    assert isinstance(store, ManagedStore)
+    try:
+        latest = store.catalog.head().latest_version
+        if latest <= move.version:
+            return latest > 0
+        return move.decision() is None and not _may_be_open(move)
+    except (CommitConflict, CorruptLog):
+        return True
+    except TableNotFound:
+        return False
+
+
+def _may_be_open(move: Move) -> bool:
+    """Return whether an opening *N+1* was proposed: it was ratified, or may have been."""
+    version = move.version + 1
+    staged = (info.path for info in move.place.list(f"{paths.STAGED_DIR}/"))
+    names = [paths.commit(version)]
+    for path in staged:
+        file = paths.parse(path)
+        if file is not None and file.kind is LogFileKind.STAGED and file.version == version:
+            names.append(path)
+    return any(_opens(move, name) for name in names)
+
+
+def _opens(move: Move, name: str) -> bool:
+    lines = Lines()
+    if not move.place.exists(name):
+        return False
+    lines.read(move.place.get(name), name)
+    return redirect_commits.mark_of(lines.commit_info) == {
+        "state": RedirectState.READY.value,
+        "moveId": move.journal.move_id,
+    }
