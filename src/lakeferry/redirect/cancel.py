@@ -342,11 +342,11 @@ def _leave(move: Move, claim: Claim) -> None:
     """Delete the last files of an ended move; after a failure the next cancel retries."""
 
     def leave() -> None:
-        journal = move.journal
-        managed_place.drop_table(
-            move.setting, move.redirect.target, journal.managed, move.place, journal.move_id
-        )
-        _remove_ends(move)
+        journal, target = move.journal, move.redirect.target
+        if managed_place.drop_table(
+            move.setting, target, journal.managed, move.place, journal.move_id
+        ):
+            _remove_ends(move)
         log_staging.release(move.place, claim)
         move.place.prune("")
         _forget(move)

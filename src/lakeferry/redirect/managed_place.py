@@ -83,13 +83,14 @@ def drop_table(
     managed: ManagedTarget | None,
     place: Store,
     move_id: str | None,
-) -> None:
-    """Drop the table of a move that was taken back, if it was created.
+) -> bool:
+    """Drop the table of a move that was taken back; return whether there is none any more.
 
-    A table that was opened stays, and one to which somebody else has committed.
+    A table that was opened stays, and one to which somebody else has committed. So the commit
+    that closes the table has to be there still.
     """
     if managed is None:
-        return
+        return True
     tables = tables_of(setting, target)
     store = ManagedStore(place, tables.commits(managed.table_id, managed.private_name))
     name = f"{target.kind.catalog}:{managed.private_name}" if target is not None else ""
@@ -97,11 +98,13 @@ def drop_table(
         latest = store.refresh().latest_version
         closed = latest == 0 or _is_closed(store, latest, move_id)
     except TableNotFound:
-        return
+        return True
     if not closed:
-        setting.warn(f"{name} stays: it has commits that aren't this move's")
-    elif tables.drop(managed.table_id, managed.private_name):
+        setting.warn(f"{name} stays, with its files: it has commits that aren't this move's")
+        return False
+    if tables.drop(managed.table_id, managed.private_name):
         setting.step(steps.name("drop", name, place.uri))
+    return True
 
 
 def _is_closed(store: ManagedStore, version: int, move_id: str | None) -> bool:

@@ -133,7 +133,9 @@ def _claim(
         leftovers.check_reusable(setting, target, claim)
     preflight.try_name(setting, record.request, state)
     preflight.probe(source.store, claim.move_id)
-    preflight.probe(target, claim.move_id)
+    if not record.request.managed:
+        # A managed target's catalog decides. Nothing is written there before it is on record.
+        preflight.probe(target, claim.move_id)
     if (other := move_record.take_record(source.store, record, stale)) is not None:
         raise unfinished_move.in_the_way(other)
     try:
@@ -487,8 +489,9 @@ def _give_way(
         if is_ours(claim):
             log_staging.check_unopened(store)
             revoked = log_staging.revoke_claim(store, claim)
-            setting.removal.remove_copies(source, target, partial(is_ours, revoked), lambda: False)
-            unfinished_move.drop_managed(setting, request, store, claim.move_id)
+            if unfinished_move.drop_managed(setting, request, store, claim.move_id):
+                still = partial(is_ours, revoked)
+                setting.removal.remove_copies(source, target, still, lambda: False)
             log_staging.release(store, revoked)
             store.prune("")
             move_record.forget_record(source.store, claim.move_id)

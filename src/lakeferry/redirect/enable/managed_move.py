@@ -102,8 +102,8 @@ def create_table(setting: Setting, source: DeltaLog, request: Request, state: Ta
     except LakeferryError as refused:
         uri = shell_safe(request.source)
         ways = (
-            f"'lakeferry redirect resume {uri}' goes on then, and 'lakeferry redirect cancel "
-            f"{uri}' takes back what was copied"
+            f"'lakeferry redirect resume {uri}' continues then, and 'lakeferry redirect cancel "
+            f"{uri}' undoes the move"
         )
         refused.remedy = f"{refused.remedy}; {ways}" if refused.remedy else ways
         raise

@@ -219,8 +219,9 @@ def clean_up(
         crossing.withdraw()
         kept: tuple[str, ...] = ()
     else:
-        kept = setting.removal.remove_copies(source, target, still, lambda: False)
-        drop_managed(setting, request, store, revoked.move_id)
+        kept = ()
+        if drop_managed(setting, request, store, revoked.move_id):
+            kept = setting.removal.remove_copies(source, target, still, lambda: False)
     log_staging.release(store, revoked)
     store.prune("")
     return kept
@@ -234,6 +235,6 @@ def open_place(setting: Setting, request: Request) -> Store:
     )
 
 
-def drop_managed(setting: Setting, request: Request, place: Store, move_id: str) -> None:
-    """Drop the managed table of a move that was taken back, if it was created."""
-    managed_place.drop_table(setting, request.target, request.managed_target, place, move_id)
+def drop_managed(setting: Setting, request: Request, place: Store, move_id: str) -> bool:
+    """Drop the managed table of a move that was undone; return whether there is none any more."""
+    return managed_place.drop_table(setting, request.target, request.managed_target, place, move_id)

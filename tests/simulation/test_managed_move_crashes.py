@@ -1,0 +1,313 @@
+"""Moves to a managed table whose process dies, or whose store or catalog fails, at any call.
+
+As in :mod:`tests.simulation.test_redirect_crashes`: each procedure is run once for every call that
+it makes and every way in which that call can go wrong, or for this run's share of those. Calls of
+the catalog are calls of the store. Then it is gone on with or taken back: the table has the same
+rows in every version, and every ratified commit can be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from unittest import mock
+
+import pytest
+
+from lakeferry.errors import LakeferryError, RedirectIllegalTransition
+from lakeferry.log import paths
+from lakeferry.redirect import cancel, resuming, status
+from lakeferry.redirect.enable import enabling
+from lakeferry.redirect.entry import TargetKind
+from lakeferry.redirect.move import Outcome
+from lakeferry.redirect.redirect_context import Setting
+from lakeferry.redirect.states import RedirectState
+from tests.simulation.redirect_cases import (
+    HOUR_MS,
+    Objects,
+    Past,
+    check_rows,
+    has_record,
+    past_of,
+    seeded,
+)
+from tests.support.clock import DEFAULT_START_MS, ManualClock
+from tests.support.history import Append, Checkpoint, Clean, DeleteRows, History, Layout, Stream
+from tests.support.places import below
+from tests.support.redirects import (
+    OLD,
+    REDIRECT_FEATURES,
+    WORLD,
+    content,
+    folder_of,
+    numbered,
+    protocol_features,
+    redirect_at,
+    versions,
+    world_with,
+)
+from tests.support.shares import Share
+from tests.support.stored_tables import (
+    MANAGED,
+    NAME,
+    KeptTable,
+    StoredTables,
+    managed_request,
+    managed_setting,
+)
+from tests.support.stores import DictStore, Fault, FaultyStore, Stopped, StoreCall
+from tests.support.stores import Rule as FaultRule
+
+Procedure = Callable[[Setting], Outcome]
+_READS = frozenset({"GET", "HEAD", "LIST", "RANGE"})
+
+VECTORS = History(Layout(deletion_vectors="u")).then(Append(2), Checkpoint(), DeleteRows(1))
+TIMESTAMPS = History(Layout(in_commit_timestamps=True, v2_checkpoints=True)).then(Append(2))
+CLEANED = History(Layout(partitioned=True)).then(
+    Append(2), Append(1), Checkpoint(), Stream(), Clean()
+)
+PASTS = {
+    "deletion vectors": VECTORS,
+    "in-commit timestamps": TIMESTAMPS,
+    "a log that was cleaned up": CLEANED,
+}
+
+
+def move(setting: Setting) -> Outcome:
+    """Move the table into the catalog."""
+    return enabling.enable(setting, managed_request())
+
+
+def resume(setting: Setting) -> Outcome:
+    """Go on with whatever was begun."""
+    return resuming.resume(setting, OLD)
+
+
+def take_back(setting: Setting) -> Outcome:
+    """Cancel whatever was begun."""
+    return cancel.cancel(setting, OLD)
+
+
+def run(objects: Objects, procedure: Procedure, lead: str) -> tuple[Outcome, dict[str, bytes]]:
+    """Run a procedure to its end; return what it said, and the world after it."""
+    store = DictStore(objects, uri=WORLD, clock=ManualClock(DEFAULT_START_MS + HOUR_MS))
+    with mock.patch("uuid.uuid4", seeded(lead)):
+        outcome = procedure(managed_setting(store, new_id=numbered(lead)))
+    return outcome, store.objects
+
+
+def run_with(
+    objects: Objects, procedure: Procedure, rule: FaultRule
+) -> tuple[dict[str, bytes], list[StoreCall]]:
+    """Run a procedure whose calls go wrong as a rule says; return what is left, and the calls."""
+    store = DictStore(objects, uri=WORLD)
+    faulty = FaultyStore(store, rule)
+    try:
+        with mock.patch("uuid.uuid4", seeded("first")):
+            procedure(managed_setting(faulty, clock=store.clock, new_id=numbered("first")))
+    except (Stopped, LakeferryError):
+        pass
+    return store.objects, faulty.history
+
+
+def leftovers(share: Share, objects: Objects, procedure: Procedure) -> Iterator[dict[str, bytes]]:
+    """Let every call of a procedure go wrong in every way; yield each world that is left once."""
+    _, clean = run_with(objects, procedure, lambda _: None)
+    seen: set[frozenset[tuple[str, bytes]]] = set()
+    for index, fault in share.each(
+        (call.index, fault) for call in clean for fault in _faults(call)
+    ):
+        left, _ = run_with(objects, procedure, _at(index, fault))
+        key = frozenset(left.items())
+        if key not in seen:
+            seen.add(key)
+            yield left
+
+
+def _faults(call: StoreCall) -> tuple[Fault, ...]:
+    if call.verb in _READS:
+        return (Fault.FAIL,)
+    halves = (Fault.HALFWAY, Fault.STOP_HALFWAY) if len(call.paths) > 1 else ()
+    return (Fault.FAIL, Fault.LOSE_ANSWER, Fault.STOP_BEFORE, Fault.STOP_AFTER, *halves)
+
+
+def _at(index: int, fault: Fault) -> FaultRule:
+    return lambda call: fault if call.index == index else None
+
+
+# -------------------------------------------------------------------------- what holds
+
+
+def tables_of(objects: Objects) -> Mapping[str, KeptTable]:
+    """Return the tables that the catalog has now."""
+    kept = StoredTables(DictStore(objects, uri=WORLD)).kept()
+    return {table_id: table for table_id, table in kept.items() if table.name is not None}
+
+
+def state_of(objects: Objects) -> RedirectState:
+    """Return the state of the redirect at the source."""
+    found = redirect_at(managed_setting(DictStore(objects, uri=WORLD)))
+    return RedirectState.NORMAL if found is None else found.state
+
+
+def decision_of(objects: Objects) -> str | None:
+    """Return how the catalog's first ratified commit has decided the move, READY or NORMAL."""
+    for table_id, table in tables_of(objects).items():
+        for commit in table.commits:
+            place = folder_of(f"{MANAGED}/{table_id}")
+            published = objects.get(f"{place}/{paths.commit(commit.version)}")
+            body = published or objects[f"{place}/{commit.staged_path}"]
+            return "READY" if b'"state":"READY"' in body else "NORMAL"
+    return None
+
+
+def check_ratified(objects: Objects, before: Past) -> None:
+    """Check that all that the catalog shows can be read, at the same versions."""
+    for table_id, table in tables_of(objects).items():
+        place = folder_of(f"{MANAGED}/{table_id}")
+        for commit in table.commits:
+            staged = objects.get(f"{place}/{commit.staged_path}")
+            published = objects.get(f"{place}/{paths.commit(commit.version)}")
+            assert staged is not None or published is not None
+            assert staged is None or published is None or staged == published
+            assert commit.version > table.published or published is not None
+        if table.commits and decision_of(objects) == "READY":
+            setting = managed_setting(DictStore(objects, uri=WORLD))
+            log = setting.log(_opened(setting, table_id))
+            for version, expected in before.items():
+                assert log.snapshot(version).num_files == len(expected.files)
+
+
+def _opened(setting: Setting, table_id: str) -> str:
+    unity = setting.catalog("unity")
+    found = unity.find_id(table_id)
+    assert found is not None
+    setting.grant(found.location, unity.access(found))
+    return found.location
+
+
+def check_ready(objects: Objects, before: Past, name: str = NAME) -> None:
+    """Check that the table has moved, is managed under its name, and free to write."""
+    check_rows(objects, OLD, before)
+    check_ratified(objects, before)
+    ((table_id, table),) = tables_of(objects).items()
+    assert table.name == name
+    last = max(versions(objects, OLD))
+    assert (table.latest, table.published) == (last, last)
+    place = f"{MANAGED}/{table_id}"
+    there, newest = past_of(objects, place), before[max(before)]
+    for version, expected in before.items():
+        assert there[version] == expected, version
+    assert max(there) == last
+    for version in range(max(before) + 1, last + 1):
+        found = there[version]
+        assert (found.files, found.txns, found.domains) == (
+            newest.files,
+            newest.txns,
+            newest.domains,
+        )
+        if version < last - 1:
+            continue
+        configuration = found.metadata["configuration"]
+        assert configuration["io.unitycatalog.tableId"] == table_id
+        assert newest.metadata["configuration"].items() <= configuration.items()
+        assert {**found.metadata, "configuration": None} == {
+            **newest.metadata,
+            "configuration": None,
+        }
+    found = content(objects, place)
+    assert {"catalogManaged", "inCommitTimestamp"} <= found.features
+    assert not protocol_features(objects, place) & REDIRECT_FEATURES
+    assert not [each for each in below(objects, folder_of(place)) if "_lakeferry" in each]
+    assert not has_record(objects)
+    redirect = redirect_at(managed_setting(DictStore(objects, uri=WORLD)))
+    assert redirect is not None
+    assert redirect.target is not None
+    assert redirect.target.kind is TargetKind.UNITY
+    assert (redirect.target.table_id, redirect.target.name) == (table_id, name)
+
+
+def check_back(objects: Objects, before: Past) -> None:
+    """Check that the table is where it was, and nothing is left of the move."""
+    check_rows(objects, OLD, before)
+    assert not protocol_features(objects, OLD) & REDIRECT_FEATURES
+    assert not has_record(objects)
+    assert tables_of(objects) == {}
+    assert not [name for name in objects if name.startswith(folder_of(MANAGED))]
+
+
+# ------------------------------------------------------------------------------- tests
+
+
+@pytest.mark.parametrize("past", PASTS.values(), ids=PASTS)
+def test_a_managed_move_that_is_broken_off_anywhere_goes_on_or_back(
+    past: History, share: Share
+) -> None:
+    world = world_with(past)
+    before = past_of(world)
+    past_no_return = 0
+    for left in leftovers(share, world, move):
+        check_rows(left, OLD, before)
+        check_ratified(left, before)
+        status.status(managed_setting(DictStore(left, uri=WORLD)), OLD)
+        begun = state_of(left) is not RedirectState.NORMAL or has_record(left)
+        outcome, after = run(left, resume if begun else move, "second")
+        assert outcome.state is RedirectState.READY
+        check_ready(after, before)
+        for again in (resume, move):
+            outcome, idle = run(after, again, "again")
+            assert (outcome.changed, idle) == (False, after)
+        if decision_of(left) == "READY":
+            past_no_return += 1
+            with pytest.raises(RedirectIllegalTransition):
+                run(left, take_back, "second")
+            continue
+        outcome, after = run(left, take_back, "second")
+        assert outcome.state is RedirectState.NORMAL
+        check_back(after, before)
+        outcome, after = run(after, move, "third")
+        check_ready(after, before)
+    assert past_no_return >= 3 or not share.is_whole
+
+
+def stages(world: Objects, before: Past) -> list[dict[str, bytes]]:
+    """Return worlds in which a move is under way: recorded, created, begun, locked."""
+    place = folder_of(f"{MANAGED}/00000000-0000-4000-8000-000000000000")
+    version = max(before) + 1
+    ends = (
+        f"{place}/_delta_log/_lakeferry/claim.json",
+        f"old/{paths.commit(version)}",
+        f"{place}/{paths.commit(version)}",
+    )
+    found = []
+    for name in ends:
+
+        def rule(call: StoreCall, name: str = name) -> Fault | None:
+            put = call.verb == "PUT_IF_ABSENT" and name in call.paths
+            return Fault.STOP_AFTER if put else None
+
+        found.append(run_with(world, move, rule)[0])
+    return found
+
+
+@pytest.mark.parametrize("past", [VECTORS, CLEANED])
+def test_a_cancel_that_is_broken_off_anywhere_goes_on(past: History, share: Share) -> None:
+    world = world_with(past)
+    before = past_of(world)
+    for begun in stages(world, before):
+        for left in leftovers(share, begun, take_back):
+            check_rows(left, OLD, before)
+            outcome, after = run(left, take_back, "second")
+            assert outcome.state is RedirectState.NORMAL
+            check_back(after, before)
+            closed = decision_of(left) == "NORMAL"
+            if state_of(left) is RedirectState.ENABLING and not closed:
+                outcome, after = run(left, resume, "second")
+                assert outcome.state is RedirectState.READY
+                check_ready(after, before)
+            elif state_of(left) is RedirectState.ENABLING:
+                outcome, after = run(left, resume, "second")
+                assert outcome.state is RedirectState.NORMAL
+                check_back(after, before)
+            outcome, after = run(after, take_back, "again") if closed else run(left, take_back, "x")
+            outcome, after = run(after, move, "third")
+            check_ready(after, before)
