@@ -17,7 +17,7 @@ from lakeferry.redirect import entry
 from lakeferry.redirect.entry import Data, Dialect, Mode
 from lakeferry.storage import normalise
 
-OPTIONAL = ("mode", "data", "dialect", "location", "rule", "to_existing", "unverified")
+OPTIONAL = ("mode", "data", "dialect", "location", "rule", "to_existing", "unverified", "managed")
 """The optional columns of a list, named like the options."""
 _REQUIRED = ("source", "target")
 _KEYWORDS = {"dialect": "dialects", "rule": "rules"}
@@ -119,7 +119,7 @@ def _value(column: str, text: str) -> Any:
             rules = tuple(each.strip() for each in text.split(";") if each.strip())
             entry.parse_rules(rules)
             return rules
-        case "to_existing" | "unverified":
+        case "to_existing" | "unverified" | "managed":
             return _TRUTHS[_one_of(text.lower(), list(_TRUTHS))]
     return text
 

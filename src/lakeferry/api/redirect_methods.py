@@ -27,6 +27,12 @@ class RedirectCancelOptions(WorkOptions, total=False):
     leave_copies: bool
 
 
+class RedirectResumeOptions(WorkOptions, total=False):
+    """The options of :meth:`Table.redirect_resume`."""
+
+    name: str | None
+
+
 class RedirectMethods(LocatedTable):
     """The commands of ``lakeferry redirect``, for the table that was named."""
 
@@ -67,25 +73,30 @@ class RedirectMethods(LocatedTable):
 
     @overload
     def redirect_resume(
-        self, *, dry_run: Literal[False] = False, **options: Unpack[WorkOptions]
+        self, *, dry_run: Literal[False] = False, **options: Unpack[RedirectResumeOptions]
     ) -> Outcome: ...
 
     @overload
     def redirect_resume(
-        self, *, dry_run: Literal[True], **options: Unpack[WorkOptions]
+        self, *, dry_run: Literal[True], **options: Unpack[RedirectResumeOptions]
     ) -> Plan: ...
 
     @overload
     def redirect_resume(
-        self, *, dry_run: bool, **options: Unpack[WorkOptions]
+        self, *, dry_run: bool, **options: Unpack[RedirectResumeOptions]
     ) -> Outcome | Plan: ...
 
     def redirect_resume(
-        self, *, dry_run: bool = False, engine: str = "auto", observer: Observer = unobserved
+        self,
+        *,
+        name: str | None = None,
+        dry_run: bool = False,
+        engine: str = "auto",
+        observer: Observer = unobserved,
     ) -> Outcome | Plan:
-        """Resume a move or a withdrawal that was interrupted."""
+        """Resume a move or a withdrawal that was interrupted; see :meth:`Redirects.resume`."""
         with self._redirects(engine, observer) as redirects:
-            return redirects.resume(self.uri, dry_run=dry_run)
+            return redirects.resume(self.uri, name=name, dry_run=dry_run)
 
     @overload
     def redirect_cancel(

@@ -58,6 +58,7 @@ class MoveOptions(TypedDict, total=False):
     unverified: bool
     location: str | None
     replace_closed_target: bool
+    managed: bool
 
 
 class DisableOptions(TypedDict, total=False):
@@ -145,17 +146,26 @@ class Redirects:
         return [step.as_document() for step in steps]
 
     @overload
-    def resume(self, source: str, *, dry_run: Literal[False] = False) -> Outcome: ...
+    def resume(
+        self, source: str, *, name: str | None = None, dry_run: Literal[False] = False
+    ) -> Outcome: ...
 
     @overload
-    def resume(self, source: str, *, dry_run: Literal[True]) -> Plan: ...
+    def resume(self, source: str, *, name: str | None = None, dry_run: Literal[True]) -> Plan: ...
 
     @overload
-    def resume(self, source: str, *, dry_run: bool) -> Outcome | Plan: ...
+    def resume(self, source: str, *, name: str | None = None, dry_run: bool) -> Outcome | Plan: ...
 
-    def resume(self, source: str, *, dry_run: bool = False) -> Outcome | Plan:
-        """Resume a move or a withdrawal that was interrupted."""
+    def resume(
+        self, source: str, *, name: str | None = None, dry_run: bool = False
+    ) -> Outcome | Plan:
+        """Resume a move or a withdrawal that was interrupted.
+
+        ``name`` is another name, ``unity:catalog.schema.table``, for a managed target whose name
+        was taken meanwhile.
+        """
         uri = self.place(source)
+        other = None if name is None else _unity_name(name)
 
         def resume(setting: Setting) -> Outcome:
             received_entry_commands.check_no_received_entry(setting, uri)
@@ -163,7 +173,7 @@ class Redirects:
             record = None if chosen else move_record.read_record(setting.open_store(uri))
             if record is not None:
                 self._engines.wanted = record.request.engine
-            return resuming.resume(setting, uri)
+            return resuming.resume(setting, uri, other)
 
         return self._do(resume, dry_run=dry_run)
 
@@ -310,9 +320,16 @@ class Redirects:
         unverified: bool = False,
         location: str | None = None,
         replace_closed_target: bool = False,
+        managed: bool = False,
     ) -> Request:
         """Return the request for a move, with places and names resolved."""
-        leads_to, place = self._target(target, location)
+        if managed:
+            _check_managed(target, data, dialects := tuple(dialects), to_existing, location)
+            _refuse_with_managed("--replace-closed-target", replace_closed_target)
+            named = RedirectTarget(TargetKind.UNITY, name=target.partition(":")[2])
+            leads_to, place = named, ""
+        else:
+            leads_to, place = self._target(target, location)
         moved = Data.EXISTING if to_existing else _chosen(Data, data, "--data")
         if moved is Data.EXISTING and not to_existing:
             raise InvalidInput("--data has to be copy or reference", remedy="use --to-existing")
@@ -327,6 +344,7 @@ class Redirects:
             not unverified,
             self._engines.wanted,
             replace_closed_target,
+            managed,
         )
 
     def _target(self, target: str, location: str | None) -> tuple[RedirectTarget, str]:
@@ -353,6 +371,43 @@ class Redirects:
                 remedy="give the place with --location",
             )
         return leads_to, self._places.of_entry(catalog, found)
+
+
+def _check_managed(
+    target: str, data: str, dialects: tuple[str, ...], to_existing: bool, location: str | None
+) -> None:
+    """Refuse what can't be said of a managed table, whose place its catalog chooses."""
+    named = split_name(target)
+    if named is None or named[0] != "unity":
+        raise InvalidInput(
+            f"{target} can't be a managed table",
+            cause="only Unity Catalog has managed tables",
+            remedy="give a name unity:catalog.schema.table, or leave out --managed",
+        )
+    _refuse_with_managed("--location", location is not None)
+    _refuse_with_managed("--to-existing", to_existing)
+    _refuse_with_managed("--data reference", data == Data.REFERENCE.value)
+    _refuse_with_managed("--dialect delta-spark", Dialect.DELTA_SPARK.value in dialects)
+
+
+def _unity_name(text: str) -> str:
+    """Return the name in Unity Catalog that a text like ``unity:c.s.t`` gives."""
+    named = split_name(text)
+    if named is None or named[0] != "unity":
+        raise InvalidInput(
+            f"{text} isn't a name in Unity Catalog", remedy="write unity:catalog.schema.table"
+        )
+    return named[1]
+
+
+def _refuse_with_managed(option: str, given: bool) -> None:
+    if given:
+        raise InvalidInput(
+            f"{option} can't be combined with --managed",
+            cause="the catalog owns a managed table: it chooses the place, and clients find the "
+            "table by its name",
+            remedy=f"leave out {option}, or --managed",
+        )
 
 
 def _chosen(kind: Any, value: str, option: str) -> Any:

@@ -23,7 +23,7 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from lakeferry.catalogs.catalog import (
@@ -54,6 +54,9 @@ from lakeferry.log.actions import Metadata
 from lakeferry.storage import normalise
 from lakeferry.storage.uris import split
 from lakeferry.storage.vended_credentials import CredentialSource, renewed
+
+if TYPE_CHECKING:
+    from lakeferry.catalogs.unity_managed_tables import UnityManagedTables
 
 LISTING_REQUESTS = 500
 """How many pages are searched for an id before we give up."""
@@ -102,6 +105,7 @@ class UnityCatalog(Catalog):
             timeout_s=timeout_s,
             pause=pause,
         )
+        self._token = self._sent_token = token
         self._pause = pause
         self._listing_requests = listing_requests
         self._url, self._token = url, token
@@ -111,7 +115,11 @@ class UnityCatalog(Catalog):
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> UnityCatalog:
         """Return the catalog that ``UC_URL`` names."""
-        return cls(*unity_from(environment))
+        found = cls(*unity_from(environment))
+        if environment is None:
+            # Executors look the token up in their own environment.
+            found._sent_token = None
+        return found
 
     @property
     def place(self) -> str:
@@ -502,6 +510,23 @@ class UnityCatalog(Catalog):
         place = self._rest.location(info["storage_location"])
         managed = info.get("table_type") == "MANAGED"
         return CatalogTable(name, place, canonical(table_id) or table_id, metastore, managed)
+
+    def access(self, table: CatalogTable) -> CatalogAccess:
+        """Return how a table is opened; a managed one through the catalog."""
+        if not table.managed:
+            return super().access(table)
+        return self.managed_tables().table_access(table)
+
+    def managed_tables(self) -> UnityManagedTables:
+        """Return the server as the owner of tables."""
+        from lakeferry.catalogs.unity_managed_tables import UnityManagedTables
+
+        return UnityManagedTables(
+            self._rest.root,
+            self._token,
+            sent_token=self._sent_token,
+            metastore_id=self._metastore_id(),
+        )
 
     def _done(self, answer: Answer) -> Mapping[str, Any]:
         if not answer.ok:

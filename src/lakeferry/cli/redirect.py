@@ -102,6 +102,10 @@ def redirect() -> None:
             "lakeferry redirect enable ./orders sql:sales.eu.orders --location s3://new/orders",
             "to a name in a catalog",
         ),
+        (
+            "lakeferry redirect enable ./orders unity:sales.eu.orders --managed",
+            "to a managed table",
+        ),
         ("lakeferry redirect enable ./orders ./new --dry-run", "what would be done?"),
         ("lakeferry redirect enable --from-file moves.csv --parallel 8", "many tables"),
     )
@@ -141,6 +145,12 @@ def redirect() -> None:
     type=TABLE,
     metavar="URI",
     help="Where the files go if TARGET is a new name in a catalog.",
+)
+@click.option(
+    "--managed",
+    is_flag=True,
+    help="Make it a managed table of Unity Catalog: the catalog chooses the place and decides "
+    "about commits. TARGET is a new name unity:catalog.schema.table.",
 )
 @click.option(
     "--replace-closed-target",
@@ -264,12 +274,18 @@ def _going_on(output: Output, table: Table, source: str) -> Iterator[None]:
     )
 )
 @click.argument("source", type=TABLE)
+@click.option(
+    "--name",
+    metavar="unity:CATALOG.SCHEMA.TABLE",
+    help="Another name for a managed target, if its name was taken meanwhile.",
+)
 @engine_option
 @dry_run_option
 @storage_option
 def resume(
     session: Session,
     source: str,
+    name: str | None,
     engine: str | None,
     dry_run: bool,
     storage_options: Mapping[str, str],
@@ -280,7 +296,7 @@ def resume(
         session,
         source,
         settings,
-        lambda table, work: table.redirect_resume(dry_run=dry_run, **work),
+        lambda table, work: table.redirect_resume(name=name, dry_run=dry_run, **work),
     )
 
 

@@ -129,13 +129,15 @@ class MoveChoice:
     data: str
     dialects: tuple[str, ...]
     to_name: bool
+    managed: bool = False
 
     @classmethod
     def of(cls, options: Mapping[str, Any], target: str) -> MoveChoice:
         """Take it from the options of ``redirect enable``."""
         dialects = tuple(options.get("dialects") or ())
         mode, data = options.get("mode") or MODES[0], options.get("data") or "copy"
-        return cls(mode, data, dialects, target.startswith(CATALOGS))
+        managed = bool(options.get("managed"))
+        return cls(mode, data, dialects, target.startswith(CATALOGS), managed)
 
 
 def show_clients(choices: Iterable[MoveChoice]) -> None:
@@ -149,7 +151,11 @@ def show_clients(choices: Iterable[MoveChoice]) -> None:
     for choice in dict.fromkeys(choices):
         page.line(f"Clients that use the old path after this move (--mode {choice.mode}):")
         found = effects(
-            choice.mode, data=choice.data, dialects=choice.dialects, to_name=choice.to_name
+            choice.mode,
+            data=choice.data,
+            dialects=choice.dialects,
+            to_name=choice.to_name,
+            managed=choice.managed,
         )
         page.table(
             "",

@@ -125,8 +125,10 @@ _SENTENCES: dict[str, Callable[[PlanStep], str]] = {
         f"{step['to']}" + (", with absolute paths" if step["rewrite"] else "")
     ),
     "copy_rest": lambda step: f"copy what {step['to']} still lacks from {step['from']}",
+    "create": lambda step: f"create the managed table {step['name']} at {step['table']}",
     "delete": _delete,
     "delete_copies": lambda step: f"delete what was copied to {step['table']}",
+    "drop": lambda step: f"drop the managed table {step['name']} at {step['table']}",
     "export_log": lambda step: (
         f"write {counted(len(step['files']), 'log file')} of version {step['version']} "
         f"to {step['to']}"
@@ -137,9 +139,12 @@ _SENTENCES: dict[str, Callable[[PlanStep], str]] = {
     "prune": lambda step: f"delete the older export at {step['location']}",
     "publish": lambda step: f"publish the log at {step['table']}",
     "register": lambda step: f"register {step['name']} for {step.get('table') or step['location']}",
+    "rename": lambda step: f"give the table at {step['table']} the name {step['name']}",
+    "stage": lambda step: f"have the catalog allocate a place for {step['name']}",
     "take_over": lambda step: (
         f"copy {counted(len(step['files']), 'log file')} from an earlier export to {step['to']}"
     ),
+    "try": lambda step: f"try the catalog with a throwaway table, {step['name']}",
     "truncate_history": lambda _: "delete the history that still has the feature",
     "unregister": lambda step: f"remove the name {step['name']} of {step['table']}",
     "write_checkpoint": lambda step: (

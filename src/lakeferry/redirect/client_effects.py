@@ -62,14 +62,34 @@ _UNKNOWING = (
 """Names, and how each follows: to a copy, and to a target that refers to the source's files."""
 
 
+_BY_NAME = "the table's name, in a session with Unity Catalog's connector"
+_TO_MANAGED = (
+    ("PySpark with Lakeferry", _BY_NAME),
+    ("Spark, delta-spark", _BY_NAME),
+    (
+        "delta-rs, Polars, DuckDB",
+        "lakeferry.open(path): they can't open a managed table themselves",
+    ),
+    ("Trino and other engines", "the table's name, if they know managed tables"),
+)
+"""The same for a managed target."""
+
+
 def effects(
-    mode: str, *, data: str = "copy", dialects: Collection[str] = (), to_name: bool = False
+    mode: str,
+    *,
+    data: str = "copy",
+    dialects: Collection[str] = (),
+    to_name: bool = False,
+    managed: bool = False,
 ) -> tuple[ClientEffect, ...]:
     """Return what a redirect does to every known client.
 
-    ``to_name`` says that the target is a name in a catalog. Without ``dialects``, a writer-only
-    redirect to a path is one that stock Spark follows.
+    ``to_name`` says that the target is a name in a catalog, ``managed`` that the catalog owns it.
+    Without ``dialects``, a writer-only redirect to a path is one that stock Spark follows.
     """
+    if managed:
+        return _effects_of_managed(mode)
     chosen = Mode(mode)
     frozen = Effect.FROZEN if chosen is Mode.WRITER_ONLY else Effect.BLOCKED
     spoken = Dialect.DELTA_SPARK.value in dialects if dialects else not to_name
@@ -83,4 +103,16 @@ def effects(
     for name, to_copy, to_reference in _UNKNOWING:
         how = to_reference if data == Data.REFERENCE.value else to_copy
         found.append(ClientEffect(name, frozen, Effect.BLOCKED, how))
+    return tuple(found)
+
+
+def _effects_of_managed(mode: str) -> tuple[ClientEffect, ...]:
+    """Return what a redirect to a managed table does; its path alone is refused by all."""
+    unaware = Effect.FROZEN if Mode(mode) is Mode.WRITER_ONLY else Effect.BLOCKED
+    first = ClientEffect(_KNOWING[0][0], Effect.FOLLOWS, Effect.FOLLOWS, _KNOWING[0][1])
+    found = [first]
+    for name, how in _TO_MANAGED:
+        # Our client for PySpark knows where the table is, and refuses to read its path.
+        reads = Effect.BLOCKED if name == _KNOWING[1][0] else unaware
+        found.append(ClientEffect(name, reads, Effect.BLOCKED, how))
     return tuple(found)

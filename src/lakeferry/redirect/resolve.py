@@ -415,11 +415,12 @@ def find_in_catalog(
             target=str(target),
         )
     found = replace(found, location=normalise(found.location))
-    if finds_name and found.name == target.table_id:
-        # If the name isn't found, the id is shown.
+    is_managed = redirect.journal is not None and redirect.journal.managed is not None
+    if (finds_name or is_managed) and found.name == target.table_id:
+        # If the name isn't found, the id is shown. A managed table is opened by its name.
         with suppress(LakeferryError):
             now = asked.find_id(target.table_id, target.metastore_id, target.name)
-            found = replace(found, name=now.name) if now is not None else found
+            found = replace(now, location=found.location) if now is not None else found
     grant(found.location, asked.access(found))
     return found
 

@@ -1,0 +1,171 @@
+"""Unity Catalog as the owner of tables: its API for managed tables behind the port of a move."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+
+from lakeferry.catalogs.catalog import NO_ACCESS, CatalogAccess, CatalogTable
+from lakeferry.catalogs.catalog_rest import CatalogRest
+from lakeferry.catalogs.columns import kebab_schema
+from lakeferry.catalogs.managed_tables import ManagedTables, StagedTable
+from lakeferry.catalogs.unity_address import UNITY_TOKEN, UNITY_URL
+from lakeferry.catalogs.unity_commit_catalog import UnityCommitCatalog
+from lakeferry.catalogs.unity_credentials import (
+    StagingCredentialSource,
+    TableCredentialSource,
+    UnityCredentialSource,
+)
+from lakeferry.catalogs.unity_delta import UnityDelta
+from lakeferry.catalogs.unity_delta_messages import NewTable
+from lakeferry.errors import (
+    Forbidden,
+    InvalidInput,
+    NotATable,
+    TableNotFound,
+    Unauthorized,
+)
+from lakeferry.log.actions import Metadata
+from lakeferry.log.catalog_changes import CatalogChanges
+from lakeferry.table.managed import CommitCatalog
+
+_NAME = re.compile(r"[A-Za-z0-9_@-]{1,255}")
+_API = "/api/2.1/unity-catalog"
+_USERS = "/api/1.0/unity-control/scim2"
+_tried: set[str] = set()
+"""The servers that were found to take tables with a history, in this process."""
+
+
+class UnityManagedTables(ManagedTables):
+    """The managed tables of a server; ``sent_token`` is one that executors can't look up."""
+
+    def __init__(
+        self, url: str, token: str | None, *, sent_token: str | None, metastore_id: str | None
+    ) -> None:
+        """Ask nothing yet."""
+        self._url = url
+        self._token = token
+        self._sent_token = sent_token
+        self._metastore = metastore_id
+        self._api = UnityDelta(url, token)
+
+    @property
+    def is_tried(self) -> bool:
+        """Whether this server was found to take tables with a history."""
+        return self._api.place in _tried
+
+    @is_tried.setter
+    def is_tried(self, tried: bool) -> None:
+        (_tried.add if tried else _tried.discard)(self._api.place)
+
+    def check(self, name: str, metadata: Metadata) -> None:
+        """Refuse a server without the API, a name that it doesn't take, and an invalid schema."""
+        catalog, _, table = name.split(".")
+        if not _NAME.fullmatch(table):
+            raise InvalidInput(
+                f"{name} can't be the name of a managed table",
+                cause="Unity Catalog takes letters, digits, '_', '@' and '-'",
+                remedy="choose another name",
+                name=name,
+            )
+        self._api.config(catalog)
+        kebab_schema(metadata)
+
+    def principal(self) -> str | None:
+        """Return the name of the user whose token we have; ``None`` without authorization."""
+        if not self._token:
+            return None
+        root = f"{self._api.place.removesuffix(_API)}{_USERS}"
+        settings = (UNITY_URL, UNITY_TOKEN)
+        users = CatalogRest("Unity Catalog", root, self._token, settings=settings)
+        try:
+            answer = users.ask("GET", "/Me")
+        except (Forbidden, Unauthorized):
+            return None
+        name = answer.body.get("userName") if answer.ok else None
+        return name if isinstance(name, str) else None
+
+    def metastore_id(self) -> str | None:
+        """Return the id of the server's metastore."""
+        return self._metastore
+
+    def stage(self, name: str) -> StagedTable:
+        """Allocate an id and a place for a new table."""
+        found = self._api.create_staging_table(name)
+        required = found.required_protocol
+        # A required property without a value may have any.
+        properties = found.required_properties.items()
+        return StagedTable(
+            found.table_id,
+            found.location,
+            required.reader_features,
+            required.writer_features,
+            {key: value for key, value in properties if value is not None},
+        )
+
+    def place_access(self, table_id: str, location: str) -> CatalogAccess:
+        """Return the credentials that are issued to who allocated the place, if there are any."""
+        return self._issued(
+            StagingCredentialSource(self._url, location, table_id, token=self._sent_token)
+        )
+
+    def table_access(self, table: CatalogTable) -> CatalogAccess:
+        """Return how a managed table is opened: through its catalog, with its credentials."""
+        source = TableCredentialSource(
+            self._url, table.location, table.name, table.table_id, token=self._sent_token
+        )
+        issued = self._issued(source)
+        commits = self.commits(table.table_id, table.name)
+        return CatalogAccess(renewal=issued.renewal, commits=commits)
+
+    def create(
+        self,
+        name: str,
+        table_id: str,
+        location: str,
+        description: CatalogChanges,
+        timestamp_ms: int,
+    ) -> None:
+        """Create the table of an allocated place."""
+        table = NewTable.of(name.rpartition(".")[2], location, description, timestamp_ms)
+        self._api.create_table(name, table_id, table)
+
+    def name_of(self, table_id: str, former: str) -> str | None:
+        """Return the present name of a table, by its former name or by listing."""
+        found = self._api.find(former)
+        if found is not None and found.metadata.table_uuid == table_id:
+            return former
+        return self._api.find_name(table_id, former)
+
+    def is_free(self, name: str) -> bool:
+        """Return whether no table has that name, also none that we may not see."""
+        try:
+            return self._api.find(name) is None
+        except (Forbidden, NotATable):
+            return False
+
+    def rename(self, table_id: str, name: str, new_name: str) -> bool:
+        """Give a table another name; the name has to lead to it afterwards."""
+        try:
+            self._api.rename(name, new_name, table_id)
+        except InvalidInput:
+            if self.is_free(new_name):
+                raise
+            return False
+        return True
+
+    def drop(self, table_id: str, former: str) -> bool:
+        """Drop a table, whatever it is called now."""
+        name = self.name_of(table_id, former)
+        return name is not None and self._api.delete(name, table_id)
+
+    def commits(self, table_id: str, name: str) -> CommitCatalog:
+        """Return the table as the catalog of its own commits."""
+        return UnityCommitCatalog(self._api, name, table_id)
+
+    def _issued(self, source: UnityCredentialSource) -> CatalogAccess:
+        """Return credentials that are renewed, if the server issues any for the place."""
+        with suppress(Unauthorized, TableNotFound):
+            source()
+            return CatalogAccess(renewal=source)
+        return NO_ACCESS
