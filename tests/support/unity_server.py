@@ -25,6 +25,7 @@ from tests.support.unity_delta_rules import PRIMITIVES, delta_error
 from tests.support.unity_delta_server import DeltaCalls
 
 API = "/api/2.1/unity-catalog"
+ME = "/api/1.0/unity-control/scim2/Me"
 PAGE_SIZE = 2
 """Small, so that every listing has several pages."""
 
@@ -140,7 +141,7 @@ class OurServer(ObedientServer):
     gateway before it answers whoever registers a table, and the table is there a few
     requests later. The answers to the next ``lost_answers`` changes in :attr:`delta`, the API
     for managed tables, get lost after the change was made. ``without_delta`` makes it a server
-    that doesn't have that API. Managed tables are below ``storage_root``.
+    that doesn't have that API. Managed tables are below ``storage_root``. Who asks is ``user``.
     """
 
     def __init__(self) -> None:
@@ -158,6 +159,7 @@ class OurServer(ObedientServer):
         self.delta = DeltaCalls(self)
         self._folder = tempfile.TemporaryDirectory(prefix="unity-storage-")
         self.storage_root = Path(self._folder.name).as_uri()
+        self.user: str | None = "ann@example.com"
         self._begun: list[tuple[int, dict[str, Any]]] = []
         self._state = _State()
 
@@ -175,6 +177,8 @@ class OurServer(ObedientServer):
                 self.add(self._begun.pop(0)[1])
             if self.next_replies:
                 return self.next_replies.popleft()
+            if url.path == ME and self.user is not None:
+                return 200, {"userName": self.user, "emails": [{"value": self.user}]}
             if not url.path.startswith(API):
                 return 404, b"Status: 404\nDescription: Not Found\n"
             is_delta = path.startswith("/delta/v1/") and not self.without_delta

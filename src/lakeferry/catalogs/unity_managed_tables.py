@@ -6,7 +6,6 @@ import re
 from contextlib import suppress
 
 from lakeferry.catalogs.catalog import NO_ACCESS, CatalogAccess, CatalogTable
-from lakeferry.catalogs.catalog_rest import CatalogRest
 from lakeferry.catalogs.columns import kebab_schema
 from lakeferry.catalogs.managed_tables import ManagedTables, StagedTable
 from lakeferry.catalogs.unity_address import UNITY_TOKEN, UNITY_URL
@@ -18,6 +17,7 @@ from lakeferry.catalogs.unity_credentials import (
 )
 from lakeferry.catalogs.unity_delta import UnityDelta
 from lakeferry.catalogs.unity_delta_messages import NewTable
+from lakeferry.catalogs.unity_delta_rest import DeltaRest
 from lakeferry.errors import (
     Forbidden,
     InvalidInput,
@@ -32,6 +32,8 @@ from lakeferry.table.managed import CommitCatalog
 _NAME = re.compile(r"[A-Za-z0-9_@-]{1,255}")
 _API = "/api/2.1/unity-catalog"
 _USERS = "/api/1.0/unity-control/scim2"
+_NO_USERS = frozenset({400, 404, 405, 501})
+"""What servers answer to the question who we are that don't know it."""
 _tried: set[str] = set()
 """The servers that were found to take tables with a history, in this process."""
 
@@ -77,13 +79,14 @@ class UnityManagedTables(ManagedTables):
             return None
         root = f"{self._api.place.removesuffix(_API)}{_USERS}"
         settings = (UNITY_URL, UNITY_TOKEN)
-        users = CatalogRest("Unity Catalog", root, self._token, settings=settings)
-        try:
-            answer = users.ask("GET", "/Me")
-        except (Forbidden, Unauthorized):
+        users = DeltaRest("Unity Catalog", root, self._token, settings=settings)
+        answer = users.ask("GET", "/Me")
+        if answer.status in _NO_USERS:
             return None
-        name = answer.body.get("userName") if answer.ok else None
-        return name if isinstance(name, str) else None
+        name = answer.body.get("userName")
+        if not answer.ok or not isinstance(name, str):
+            raise users.unavailable(answer.problem)
+        return name
 
     def metastore_id(self) -> str | None:
         """Return the id of the server's metastore."""

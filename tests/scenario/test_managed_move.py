@@ -1,0 +1,249 @@
+"""A table becomes a managed one: on our Unity server, and on the real one at ``LAKEFERRY_UC_URL``.
+
+The real server has to see the same local disk.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pytest
+
+import lakeferry
+from lakeferry.api.redirects import Redirects
+from lakeferry.errors import (
+    CatalogManaged,
+    InvalidInput,
+    LakeferryError,
+    RedirectTargetNotEmpty,
+)
+from lakeferry.log import file_actions
+from lakeferry.log.commit import Conflict, Transaction
+from lakeferry.log.features import REDIRECT_FEATURES
+from lakeferry.redirect.enable import enabling_commit, managed_move
+from lakeferry.redirect.move import Move
+from lakeferry.redirect.states import RedirectState
+from lakeferry.storage import normalise, open_store
+from lakeferry.table import DeltaLog
+from tests.support.history import (
+    Append,
+    Checkpoint,
+    Clean,
+    Delete,
+    DeleteRows,
+    History,
+    Layout,
+    SetProperties,
+)
+from tests.support.unity_server import UnityServer
+
+LAYOUT = Layout(partitioned=True, deletion_vectors="u", column_mapping="name")
+LONG = History(LAYOUT).then(
+    Append(2),
+    DeleteRows(2),
+    Append(1),
+    Delete(1),
+    Append(1),
+    Checkpoint(),
+    DeleteRows(1),
+    SetProperties((("owner", "ann"),)),
+    Append(2),
+    Append(1),
+    DeleteRows(1),
+    Append(1),
+)
+CUT = History(LAYOUT).then(Append(2), DeleteRows(1), Append(1), Checkpoint(), Append(1), Clean())
+
+
+@pytest.fixture(autouse=True)
+def _environment(unity: UnityServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("UC_TOKEN", raising=False)
+    for name, value in unity.environment().items():
+        monkeypatch.setenv(name, value)
+
+
+def make(past: History, folder: Path) -> str:
+    """Make a table on local disk; return its URI."""
+    uri = normalise(str(folder))
+    past.write(open_store(uri), with_data=True)
+    return uri
+
+
+def rows(table: str, version: int) -> list[dict[str, Any]]:
+    """Return the rows of a version, in an order of their own."""
+    found = lakeferry.open(table, version=version).to_table()
+    return sorted(found.to_pylist(), key=repr)
+
+
+def readable(table: str) -> dict[int, list[dict[str, Any]]]:
+    """Return every version that can be read."""
+    newest = lakeferry.Table(table).snapshot().version
+    found = {}
+    for version in range(newest + 1):
+        try:
+            found[version] = rows(table, version)
+        except LakeferryError:
+            continue
+    return found
+
+
+def listed(unity: UnityServer) -> list[str]:
+    """Return the names of all tables in the schema of the test."""
+    catalog, schema = unity.schema.split(".")
+    status, reply = unity.call("GET", f"/tables?catalog_name={catalog}&schema_name={schema}")
+    assert status == 200
+    return [table["name"] for table in reply.get("tables") or ()]
+
+
+@dataclass
+class Writer:
+    """Appends by the old path until a redirect is there; ``committed`` are its versions."""
+
+    uri: str
+    began: threading.Event = field(default_factory=threading.Event)
+    committed: list[int] = field(default_factory=list)
+
+    def run(self) -> None:
+        """Append copies of a file that the table has."""
+        log = DeltaLog(open_store(self.uri))
+        first = log.snapshot().files.slice(0, 1).to_pylist()[0]
+        data = log.store.get(unquote(first["path"]))
+        while True:
+            state = log.state()
+            if state.protocol.features & REDIRECT_FEATURES:
+                return
+            name = f"{uuid.uuid4()}.parquet"
+            log.store.put(name, data)
+            row = {**first, "path": name, "deletionVector": None, "dataChange": True}
+            adds = pa.Table.from_pylist([row], schema=file_actions.ADD)
+            write = Transaction("WRITE", str(uuid.uuid4()), adds=adds, new_names=True)
+            result = log.commit(write, state)
+            if isinstance(result, Conflict):
+                return
+            self.committed.append(result.version)
+            self.began.set()
+
+
+@contextmanager
+def writing(uri: str) -> Iterator[Writer]:
+    """Let somebody append meanwhile."""
+    writer = Writer(uri)
+    thread = threading.Thread(target=writer.run)
+    thread.start()
+    assert writer.began.wait(30)
+    yield writer
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("past", [LONG, CUT], ids=["twelve versions", "a log that was cut"])
+def test_a_table_becomes_managed_while_a_writer_appends(
+    unity: UnityServer, tmp_path: Path, past: History
+) -> None:
+    source = make(past, tmp_path / "orders")
+    name = f"unity:{unity.schema}.orders"
+    before = readable(source)
+    assert before
+    warnings: list[str] = []
+    with Redirects(warn=warnings.append) as redirects:
+        with writing(source) as writer:
+            outcome = redirects.enable(source, name, managed=True)
+        assert outcome.state is RedirectState.READY
+        found = redirects.status(source)
+    assert (found.name, found.source_version, found.warnings) == (name, found.target_version, ())
+    assert writer.committed
+    assert listed(unity) == ["orders"]
+    last = max(writer.committed)
+    for table in (name, source):
+        for version, expected in before.items():
+            assert rows(table, version) == expected
+        assert rows(table, last) == rows(table, outcome.version or 0)
+        assert set(readable(table)) == set(range(min(before), last + 3))
+    managed = lakeferry.Table(name)
+    assert "catalogManaged" in managed.snapshot().protocol.features
+    # A plain reader of the source, which follows nothing, finds the same history.
+    assert {v: rows_of_path(source, v) for v in before} == before
+
+
+def rows_of_path(uri: str, version: int) -> list[dict[str, Any]]:
+    found = lakeferry.open(uri, version=version, follow=False).to_table()
+    return sorted(found.to_pylist(), key=repr)
+
+
+def test_a_move_to_a_managed_table_is_rehearsed_refused_and_not_withdrawn(
+    unity: UnityServer, tmp_path: Path
+) -> None:
+    source = make(CUT, tmp_path / "orders")
+    name = f"unity:{unity.schema}.orders"
+    warnings: list[str] = []
+    with Redirects(warn=warnings.append) as redirects:
+        with pytest.raises(InvalidInput, match="--location"):
+            redirects.enable(source, name, managed=True, location=str(tmp_path / "new"))
+        with pytest.raises(InvalidInput, match="managed"):
+            redirects.enable(source, "sql:a.b.c", managed=True)
+        plan = redirects.plan_enable(source, name, managed=True)
+        assert listed(unity) == []
+        redirects.enable(source, name, managed=True)
+        with pytest.raises(CatalogManaged, match="can't be withdrawn"):
+            redirects.disable(source)
+        assert redirects.status(source).state is RedirectState.READY
+    assert [step["op"] for step in plan] == [
+        *("stage", "claim", "copy_data", "copy_log", "create", "commit", "commit", "publish"),
+        *("commit", "rename", "commit", "checkpoint", "checkpoint"),
+    ]
+
+
+def test_a_name_that_is_taken_meanwhile_is_replaced_by_another_one(
+    unity: UnityServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = (make(CUT, tmp_path / each) for each in ("first", "second"))
+    name, other = (f"unity:{unity.schema}.{each}" for each in ("orders", "others"))
+    with Redirects() as redirects:
+        # The second move gets the name while the first one is about to be decided.
+        real = enabling_commit.commit_enabling
+
+        def late(*given: Any) -> Move:
+            monkeypatch.setattr(enabling_commit, "commit_enabling", real)
+            moved = real(*given)
+            redirects.enable(second, name, managed=True)
+            return moved
+
+        monkeypatch.setattr(enabling_commit, "commit_enabling", late)
+        with pytest.raises(RedirectTargetNotEmpty, match="is taken"):
+            redirects.enable(first, name, managed=True)
+        assert redirects.status(first).state is RedirectState.ENABLING
+        assert redirects.resume(first, name=other).state is RedirectState.READY
+        assert redirects.status(first).name == other
+    assert sorted(listed(unity)) == ["orders", "others"]
+
+
+def test_a_cancelled_move_leaves_no_table(
+    unity: UnityServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = make(CUT, tmp_path / "orders")
+    before = readable(source)
+    name = f"unity:{unity.schema}.orders"
+    with Redirects() as redirects:
+        monkeypatch.setattr(managed_move, "check_name", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            redirects.enable(source, name, managed=True)
+        assert redirects.status(source).state is RedirectState.ENABLING
+        (private,) = listed(unity)
+        assert private.startswith("_lakeferry_")
+        assert redirects.cancel(source).state is RedirectState.NORMAL
+        assert listed(unity) == []
+        monkeypatch.undo()
+    assert {version: rows_of_path(source, version) for version in before} == before
+
+
+def interrupt(*_: object) -> None:
+    """Stop like Ctrl-C."""
+    raise KeyboardInterrupt
