@@ -100,8 +100,12 @@ def check_no_unfinished_move(
     Returns the record of one that has nothing at its target any more.
     """
     record = move_record.read_record(source)
-    if record is None or same_place(record.location, request.location):
+    # A managed target has no place before its catalog has allocated one.
+    if record is None or (request.location and same_place(record.location, request.location)):
         return None
+    if record.request.managed:
+        # Its place can't be found without the record, also while nothing is there yet.
+        raise in_the_way(record)
     try:
         claim = log_staging.read_claim(open_place(setting, record.request))
     except LakeferryError:
