@@ -327,9 +327,9 @@ def check_end(store: DictStore, stage: Stage) -> None:
         unity = setting.catalog("unity")
         known = unity.find_id(redirect.target.table_id or "")
         assert known is not None
-        store = unity.access(known).over(setting.open_store(place))
-        assert isinstance(store, ManagedStore)
-        store.publish()
+        managed = unity.access(known).over(setting.open_store(place))
+        assert isinstance(managed, ManagedStore)
+        managed.publish()
         objects = disk.objects
     found = set(content(objects, place, with_bytes=False).names)
     assert stage.witness.rows.keys() <= found

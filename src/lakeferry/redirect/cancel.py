@@ -108,7 +108,7 @@ def _take_back(move: Move, *, leave_copies: bool) -> Outcome:
     source_uri = move.source.store.uri
     if is_lost(move):
         if move.managed is not None and not leave_copies:
-            managed_loss.check_unopened(move)
+            managed_loss.check_given_up(move)
         outcome = _end_at_source(move)
         what = f"some files of the move at {move.place.uri}"
         moving.attempt(move.setting, what, partial(_leave_to_others, move))
@@ -150,7 +150,7 @@ def _leave_to_others(move: Move) -> None:
     """Delete our staged files and our claim at a place that another table has by now."""
     store = move.place
     if move.managed is not None:
-        managed_loss.leave(move, _claim(move), _ends(move))
+        managed_loss.leave_managed(move, _claim(move), _ends(move))
     elif log_staging.is_place_claimed(store, _claim(move)):
         log_staging.delete(store, list(log_staging.staged_files(store, move.journal.move_id)))
         log_staging.release(store, _claim(move))
@@ -160,7 +160,7 @@ def _leave_to_others(move: Move) -> None:
 def is_lost(move: Move) -> bool:
     """Return whether the target's place belongs to another table by now."""
     if move.managed is not None:
-        return managed_loss.is_lost(move)
+        return managed_loss.is_out_of_reach(move)
     claim = _claim_at(move.place_log)
     if claim is not None:
         return not claim.is_of(_claim(move)) or move.is_replaced()

@@ -54,7 +54,7 @@ def open_place(
     return setting.open_store(location)
 
 
-def place_of(setting: Setting, source: str, redirect: Redirect, location: str) -> Store:
+def place_of_move(setting: Setting, source: str, redirect: Redirect, location: str) -> Store:
     """Return the plain store of the target of a move that has begun."""
     managed = redirect.journal.managed if redirect.journal is not None else None
     return open_place(setting, source, redirect.target, managed, location)

@@ -35,7 +35,7 @@ from lakeferry.redirect import (
 )
 from lakeferry.redirect.enable import log_staging
 from lakeferry.redirect.entry import Data, Journal, Redirect, RedirectTarget
-from lakeferry.redirect.managed_place import log_at, place_of, target_log
+from lakeferry.redirect.managed_place import log_at, place_of_move, target_log
 from lakeferry.redirect.managed_target import ManagedTarget
 from lakeferry.redirect.redirect_commits import Bare
 from lakeferry.redirect.redirect_context import Setting
@@ -434,14 +434,14 @@ def begun(setting: Setting, source: DeltaLog, state: TableState, redirect: Redir
             value=state.version,
         )
     complete = redirect_commits.state_after(found[1], state.version, state)
-    return opened(setting, source, redirect, complete, found[0])
+    return open_move(setting, source, redirect, complete, found[0])
 
 
-def opened(
+def open_move(
     setting: Setting, source: DeltaLog, redirect: Redirect, begun: TableState, body: bytes
 ) -> Move:
     """Return a move with its target opened; see :class:`Move` for the arguments."""
-    place = place_of(setting, source.store.uri, redirect, place_of_target(redirect))
+    place = place_of_move(setting, source.store.uri, redirect, place_of_target(redirect))
     target = target_log(setting, redirect, place, begun.version)
     return Move(setting, source, place, target, redirect, begun, body)
 
@@ -469,7 +469,7 @@ def begun_earlier(setting: Setting, source: DeltaLog, redirect: Redirect) -> Mov
                 # Log cleanup has deleted files that this version needs.
                 return None
             complete = redirect_commits.state_after(lines, version, before)
-            return opened(setting, source, redirect, complete, data)
+            return open_move(setting, source, redirect, complete, data)
     return None
 
 

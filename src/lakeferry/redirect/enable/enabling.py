@@ -87,7 +87,7 @@ def enable(setting: Setting, request: Request, state: TableState | None = None) 
     stale = unfinished_move.check_no_unfinished_move(setting, source.store, request)
     if request.data is Data.EXISTING:
         return existing_target.enable_to_existing(setting, source, state, request)
-    target = unfinished_move.open_place(setting, request)
+    target = unfinished_move.open_requested(setting, request)
     record = MoveRecord(setting.new_id(), state.metadata.id, request)
     claim = record.claim
     resumed = _claim(setting, source, target, state, record, stale)

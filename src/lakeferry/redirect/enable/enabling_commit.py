@@ -73,4 +73,4 @@ def _move_of(setting: Setting, source: DeltaLog, redirect: Redirect, made: Commi
     found = redirect_commits.read_commit(source.store, made.version)
     info = found[1].commit_info if found else None
     begun = TableState(made.version, made.head.protocol, made.head.metadata, info)
-    return moving.opened(setting, source, redirect, begun, made.body)
+    return moving.open_move(setting, source, redirect, begun, made.body)

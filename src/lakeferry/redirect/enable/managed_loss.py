@@ -22,12 +22,12 @@ from lakeferry.storage.uris import shell_safe
 from lakeferry.table.managed import ManagedStore
 
 
-def is_lost(move: Move) -> bool:
+def is_out_of_reach(move: Move) -> bool:
     """Return whether the table was dropped, or has commits of others instead of *N+1*."""
     return _is_dropped(move) or _is_strange(move)
 
 
-def check_unopened(move: Move) -> None:
+def check_given_up(move: Move) -> None:
     """Refuse to give a target up that may have been opened and that we may not see any more.
 
     A catalog says of a table that somebody else dropped what it says of one that it hides.
@@ -45,7 +45,7 @@ def check_unopened(move: Move) -> None:
         )
 
 
-def leave(move: Move, claim: Claim, ends: frozenset[str]) -> None:
+def leave_managed(move: Move, claim: Claim, ends: frozenset[str]) -> None:
     """Delete the copies if the table was dropped; leave all to who has committed to it else."""
     store = move.place
     if not log_staging.is_place_claimed(store, claim):

@@ -9,7 +9,7 @@ that is to move.
 from __future__ import annotations
 
 from lakeferry.catalogs.managed_tables import ManagedTables
-from lakeferry.errors import CatalogManaged, LakeferryError
+from lakeferry.errors import CatalogManaged, InvalidInput, LakeferryError
 from lakeferry.log import actions, paths
 from lakeferry.log.actions import CommitInfo
 from lakeferry.log.catalog_changes import changes_of
@@ -93,7 +93,11 @@ def _use(
     store = ManagedStore(place, commits, onboarding=_NEWEST)
     version = _NEWEST + 1
     body = actions.encode_line(_info(now + version)) + b"\n"
-    if not store.put_if_absent(paths.commit(version), body):
+    try:
+        is_ours = store.put_if_absent(paths.commit(version), body)
+    except InvalidInput as refused:
+        raise _refused(managed, f"its first commit was refused: {refused}") from refused
+    if not is_ours:
         raise _refused(managed, f"its first commit can't have version {version}")
     store.publish()
     latest = ManagedStore(place, commits).refresh().latest_version

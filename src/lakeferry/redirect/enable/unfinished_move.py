@@ -65,7 +65,7 @@ def describe_unfinished_move(
     counts: tuple[int | None, int | None] = (0, 0)
     warnings: tuple[str, ...] = ()
     try:
-        target = open_place(setting, request)
+        target = open_requested(setting, request)
         claim = log_staging.read_claim(target)
         if claim is not None and claim.is_of(record.claim):
             counts = _counted(target)
@@ -107,7 +107,7 @@ def check_no_unfinished_move(
         # Its place can't be found without the record, also while nothing is there yet.
         raise in_the_way(record)
     try:
-        claim = log_staging.read_claim(open_place(setting, record.request))
+        claim = log_staging.read_claim(open_requested(setting, record.request))
     except LakeferryError:
         claim = record.claim
     if claim is not None and claim.is_of(record.claim):
@@ -145,6 +145,9 @@ def take_back_unfinished(
         setting.step(steps.at("forget", record.location))
         setting.warn(f"the copies at {record.location} stay there")
         return Outcome(RedirectState.NORMAL, uri, None, version, True)
+    if record.request.managed:
+        # Refuses another user before anything changes.
+        open_requested(setting, record.request)
     move_record.cancelling(source.store, record)
     try:
         return _delete_copies(setting, source, record, version)
@@ -168,7 +171,7 @@ def ways_on(source: str, target: str) -> str:
 def _delete_copies(
     setting: Setting, source: DeltaLog, record: MoveRecord, version: int
 ) -> Outcome | None:
-    store = open_place(setting, record.request)
+    store = open_requested(setting, record.request)
     target = managed_place.log_at(setting, store)
     found = log_staging.read_claim(store)
     kept: tuple[str, ...] = ()
@@ -231,7 +234,7 @@ def clean_up(
     return kept
 
 
-def open_place(setting: Setting, request: Request) -> Store:
+def open_requested(setting: Setting, request: Request) -> Store:
     """Return the plain store of a request's target."""
     managed = request.managed_target
     return managed_place.open_place(

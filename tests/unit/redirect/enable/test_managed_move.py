@@ -1,0 +1,301 @@
+"""Moves to a managed table of a catalog in memory: what is refused, and how each one ends."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from lakeferry.engines.rehearsed_engine import rehearsed
+from lakeferry.errors import (
+    CatalogManaged,
+    CatalogUnavailable,
+    Forbidden,
+    InvalidInput,
+    LakeferryError,
+    RedirectIllegalTransition,
+    RedirectInProgress,
+    RedirectTargetNotEmpty,
+)
+from lakeferry.log import paths
+from lakeferry.redirect import cancel, rehearsal, resuming, status
+from lakeferry.redirect.disable import disabling
+from lakeferry.redirect.disable.disabling import WithdrawalOptions
+from lakeferry.redirect.enable import enabling, managed_probe
+from lakeferry.redirect.entry import RedirectTarget, TargetKind
+from lakeferry.redirect.redirect_context import Setting
+from lakeferry.redirect.states import RedirectState
+from lakeferry.storage import Store, open_store
+from lakeferry.table.managed import ManagedStore, Proposal, Verdict
+from tests.support.history import Append, History, SetProperties
+from tests.support.places import opener
+from tests.support.redirects import OLD, WORLD, redirect_at, world_with
+from tests.support.stored_tables import (
+    MANAGED,
+    NAME,
+    OTHER_NAME,
+    KeptTable,
+    StoredTableCommits,
+    StoredTables,
+    managed_request,
+    managed_setting,
+)
+from tests.support.stores import DictStore, Fault, FaultyStore, Stopped, StoreCall
+
+PAST = History().then(Append(1), Append(1))
+N = 3
+FIRST = "00000000-0000-4000-8000-000000000000"
+PLACE = f"managed/{FIRST}"
+
+
+def world(past: History = PAST) -> DictStore:
+    return DictStore(world_with(past), uri=WORLD)
+
+
+def begun(store: DictStore, *, stops_after: str, user: str | None = None) -> None:
+    """Begin a move that ends with the put of an object."""
+
+    def rule(call: StoreCall) -> Fault | None:
+        put = call.verb == "PUT_IF_ABSENT" and stops_after in call.paths
+        return Fault.STOP_AFTER if put else None
+
+    faulty = FaultyStore(store, rule)
+    with pytest.raises(Stopped):
+        enabling.enable(managed_setting(faulty, clock=store.clock, user=user), managed_request())
+
+
+def live(store: DictStore) -> list[KeptTable]:
+    return [kept for kept in StoredTables(store).kept().values() if kept.name is not None]
+
+
+def stranger(store: DictStore, version: int) -> None:
+    """Commit to the table by its private name, as somebody does who has found it."""
+    setting = managed_setting(store)
+    tables = setting.catalog("unity").managed_tables()
+    assert tables is not None
+    (kept,) = live(store)
+    commits = tables.commits(FIRST, kept.name or "")
+    managed = ManagedStore(opener(store)(f"{MANAGED}/{FIRST}"), commits, onboarding=version - 1)
+    body = b'{"commitInfo":{"timestamp":1,"inCommitTimestamp":1,"operation":"WRITE"}}\n'
+    assert managed.put_if_absent(paths.commit(version), body)
+
+
+AT_SOURCE = f"old/{paths.commit(N)}"
+AT_CLAIM = f"{PLACE}/_delta_log/_lakeferry/claim.json"
+AT_LOCK = f"{PLACE}/{paths.commit(N)}"
+
+
+@pytest.mark.parametrize("stops_after", [AT_CLAIM, AT_SOURCE])
+def test_another_user_is_refused_by_name(stops_after: str) -> None:
+    store = world()
+    begun(store, stops_after=stops_after, user="ann")
+    for procedure in (resuming.resume, cancel.cancel):
+        with pytest.raises(Forbidden, match="begun by ann"):
+            procedure(managed_setting(store, user="bob"), OLD)
+    assert resuming.resume(managed_setting(store, user="ann"), OLD).state is RedirectState.READY
+
+
+def test_another_user_can_forget_a_move_that_has_not_begun() -> None:
+    store = world()
+    begun(store, stops_after=AT_CLAIM, user="ann")
+    outcome = cancel.cancel(managed_setting(store, user="bob"), OLD, leave_copies=True)
+    assert (outcome.state, outcome.changed) == (RedirectState.NORMAL, True)
+
+
+def test_status_tells_of_a_move_from_the_source_alone() -> None:
+    store = world()
+    begun(store, stops_after=AT_CLAIM)
+    found = status.status(managed_setting(store), OLD)
+    assert found.unfinished is not None
+    assert found.unfinished.target == f"unity:{NAME}"
+    store = world()
+    begun(store, stops_after=AT_LOCK)
+    found = status.status(managed_setting(store), OLD)
+    assert (found.state, found.name) == (RedirectState.ENABLING, f"unity:{NAME}")
+    assert found.target == f"{MANAGED}/{FIRST}"
+
+
+def test_a_second_move_is_refused_and_allocates_nothing() -> None:
+    store = world()
+    begun(store, stops_after=AT_CLAIM)
+    with pytest.raises(RedirectInProgress, match="isn't finished"):
+        enabling.enable(managed_setting(store), managed_request(OTHER_NAME))
+    assert len(StoredTables(store).kept()) == 1
+
+
+def test_a_taken_name_is_refused_before_anything_is_allocated() -> None:
+    store = world()
+    other = StoredTables(store)
+    table_id = other.stage(NAME).table_id
+    other.change(lambda _: ({table_id: KeptTable(None, NAME)}, None))
+    with pytest.raises(RedirectTargetNotEmpty, match="is taken"):
+        enabling.enable(managed_setting(store), managed_request())
+    assert len(other.kept()) == 1
+
+
+def test_a_property_that_is_too_long_is_refused_before_anything_is_allocated() -> None:
+    store = world(History().then(SetProperties((("note", "x" * 256),))))
+    with pytest.raises(InvalidInput, match="256 characters"):
+        enabling.enable(managed_setting(store), managed_request())
+    assert StoredTables(store).kept() == {}
+
+
+@pytest.mark.parametrize("version", [1, N + 1])
+def test_who_commits_by_the_private_name_ends_the_move(version: int) -> None:
+    store, warnings = world(), list[str]()
+    begun(store, stops_after=AT_LOCK)
+    stranger(store, version)
+    with pytest.raises(LakeferryError) as refused:
+        resuming.resume(managed_setting(store), OLD)
+    assert "redirect cancel" in (refused.value.remedy or "")
+    outcome = cancel.cancel(managed_setting(store, warn=warnings.append), OLD)
+    assert outcome.state is RedirectState.NORMAL
+    assert redirect_at(managed_setting(store)) is None
+    # The table isn't ours any more, and has its files.
+    assert [kept.latest for kept in live(store)] == [version]
+    assert any("stays there" in each for each in warnings)
+
+
+def test_a_table_that_was_dropped_before_it_was_open_is_given_up() -> None:
+    store = world()
+    begun(store, stops_after=AT_LOCK)
+    StoredTables(store).drop(FIRST, NAME)
+    with pytest.raises(RedirectTargetNotEmpty, match="can't end at"):
+        resuming.resume(managed_setting(store), OLD)
+    assert cancel.cancel(managed_setting(store), OLD).state is RedirectState.NORMAL
+    assert not [name for name in store.objects if name.startswith(PLACE)]
+
+
+def test_a_table_that_may_be_open_is_not_given_up_unless_somebody_says_so() -> None:
+    store = world()
+    begun(store, stops_after=f"{PLACE}/{paths.commit(N + 1)}")
+    StoredTables(store).drop(FIRST, NAME)
+    with pytest.raises(RedirectIllegalTransition, match="can't be cancelled"):
+        cancel.cancel(managed_setting(store), OLD)
+    outcome = cancel.cancel(managed_setting(store), OLD, leave_copies=True)
+    assert outcome.state is RedirectState.NORMAL
+    assert [name for name in store.objects if name.startswith(PLACE)]
+
+
+def test_a_refused_creation_leaves_the_source_as_it_is() -> None:
+    store = world()
+
+    def rule(call: StoreCall) -> Fault | None:
+        created = call.verb == "SWAP" and f"{PLACE}/part" in "".join(store.objects)
+        return Fault.FAIL if created else None
+
+    faulty = FaultyStore(store, rule)
+    with pytest.raises(CatalogUnavailable) as refused:
+        enabling.enable(managed_setting(faulty, clock=store.clock), managed_request())
+    assert "redirect resume" in (refused.value.remedy or "")
+    assert redirect_at(managed_setting(store)) is None
+    assert resuming.resume(managed_setting(store), OLD).state is RedirectState.READY
+
+
+def test_a_move_goes_on_under_another_name() -> None:
+    store = world()
+    begun(store, stops_after=AT_LOCK)
+    tables = StoredTables(store)
+    other = tables.stage(NAME).table_id
+    tables.change(lambda all_: ({**all_, other: KeptTable(None, NAME)}, None))
+    with pytest.raises(RedirectTargetNotEmpty, match="is taken"):
+        resuming.resume(managed_setting(store), OLD)
+    with pytest.raises(InvalidInput, match="can't be called"):
+        resuming.resume(managed_setting(store), OLD, "main.other.orders")
+    resuming.resume(managed_setting(store), OLD, OTHER_NAME)
+    found = redirect_at(managed_setting(store))
+    assert found is not None
+    assert found.target is not None
+    assert (found.target.name, found.target.table_id) == (OTHER_NAME, FIRST)
+    with pytest.raises(InvalidInput, match="another name"):
+        resuming.resume(managed_setting(store), OLD, NAME)
+
+
+def test_a_rehearsal_allocates_nothing_and_tells_each_step() -> None:
+    store = world()
+    before = store.objects
+    setting = managed_setting(store)
+
+    def move(inside: Setting) -> None:
+        enabling.enable(inside, managed_request())
+
+    setting = _with_memory(setting)
+    steps = [step.op for step in rehearsal.rehearse(setting, rehearsed, move)]
+    assert steps[0] == "stage"
+    assert {"create", "rename", "publish"} <= set(steps)
+    assert store.objects == before
+
+
+def _with_memory(setting: Setting) -> Setting:
+    """Return a setting that opens places that are made up, too."""
+
+    def opened(uri: str) -> Store:
+        return setting.open_store(uri) if uri.startswith(WORLD) else open_store(uri)
+
+    return replace(setting, open_store=opened)
+
+
+@pytest.mark.parametrize("options", [WithdrawalOptions(), WithdrawalOptions(abandon_target=True)])
+def test_a_redirect_to_a_managed_table_is_not_withdrawn(options: WithdrawalOptions) -> None:
+    store = world()
+    enabling.enable(managed_setting(store), managed_request())
+    before = store.objects
+    with pytest.raises(CatalogManaged, match="can't be withdrawn"):
+        disabling.disable(managed_setting(store), OLD, options)
+    assert store.objects == before
+
+
+def test_a_dropped_target_is_abandoned() -> None:
+    store = world()
+    enabling.enable(managed_setting(store), managed_request())
+    StoredTables(store).drop(FIRST, NAME)
+    options = WithdrawalOptions(abandon_target=True)
+    outcome = disabling.disable(managed_setting(store), OLD, options)
+    assert outcome.state is RedirectState.NORMAL
+    assert redirect_at(managed_setting(store)) is None
+
+
+def test_a_server_is_tried_once_with_two_tables() -> None:
+    store = world()
+    setting = managed_setting(store)
+    tables = StoredTables(store)
+    tables.is_tried = False
+    target = RedirectTarget(TargetKind.UNITY, name=NAME)
+    state = setting.log(OLD).state()
+    for _ in range(2):
+        managed_probe.try_server(setting, tables, target, state)
+    assert len(tables.kept()) == 2
+    assert live(store) == []
+    assert not [name for name in store.objects if name.startswith("managed/")]
+
+
+class StrictCommits(StoredTableCommits):
+    """A table whose first commit has to be version 1, as the specification has it."""
+
+    def propose(self, proposal: Proposal) -> Verdict:
+        """Refuse any other first version."""
+        first = not self.head().latest_version
+        if first and proposal.commit.version != 1:
+            raise InvalidInput("Commit version must be 1")
+        return super().propose(proposal)
+
+
+class StrictTables(StoredTables):
+    """A server that takes no table with a history."""
+
+    is_tried = False
+
+    def commits(self, table_id: str, name: str) -> StoredTableCommits:
+        """Return one table."""
+        return StrictCommits(self, table_id, name)
+
+
+def test_a_server_that_refuses_a_history_is_refused() -> None:
+    store = world()
+    setting = managed_setting(store)
+    state = setting.log(OLD).state()
+    target = RedirectTarget(TargetKind.UNITY, name=NAME)
+    with pytest.raises(CatalogManaged, match="can't take a table with its history"):
+        managed_probe.try_server(setting, StrictTables(store), target, state)
+    assert live(store) == []
+    assert not [name for name in store.objects if name.startswith("managed/")]
