@@ -302,8 +302,11 @@ def finish(simulation: Simulation, stage: Stage, *, moves: bool) -> DictStore:
         else:
             cancel.cancel(setting, OLD)
     except (RedirectInProgress, RedirectIllegalTransition):
-        setting = managed_setting(store, user="ann")
-        resuming.resume(setting, OLD)
+        try:
+            resuming.resume(managed_setting(store, user="ann"), OLD)
+        except RedirectTargetNotEmpty:
+            # A cancel has dropped the table while somebody else went on with the move.
+            cancel.cancel(managed_setting(store, user="ann"), OLD)
     return store
 
 

@@ -227,7 +227,8 @@ def clean_up(
         kept: tuple[str, ...] = ()
     else:
         kept = ()
-        if drop_managed(setting, request, store, revoked.move_id):
+        # Another process may have taken the place over meanwhile, and use the table.
+        if still() and drop_managed(setting, request, store, revoked.move_id):
             kept = setting.removal.remove_copies(source, target, still, lambda: False)
     log_staging.release(store, revoked)
     store.prune("")

@@ -1,0 +1,126 @@
+"""Moves to a managed table: what can't be managed, and how a move that was refused goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tests.support.history import Append, History, SetProperties
+from tests.support.remedies import NEEDS_A_PERSON, Witness, follows
+from tests.support.unity_server import OurServer, unity_server
+
+_UNIT = "tests/unit/redirect/enable/test_managed_move.py"
+_SCENARIO = "tests/scenario/test_managed_move.py"
+_CRASHES = "tests/simulation/test_managed_move_crashes.py"
+
+NEEDS_A_PERSON.update(
+    {
+        "managed_commits.py: switch that off first: ALTER TABLE ... UNSET TBLPROPERTIES ('{}'), "
+        "and drop the feature; or leave out --managed": (
+            "another engine has to act: tests/unit/redirect/test_managed_commits.py::"
+            "test_a_table_in_two_formats_is_refused"
+        ),
+        "managed_loss.py: ask the catalog's administrator for {}; if it was dropped, 'lakeferry "
+        "redirect cancel {} --leave-copies' makes the source an ordinary table again": (
+            "only the administrator knows whether the table was dropped: "
+            f"{_UNIT}::test_a_table_that_may_be_open_is_not_given_up_unless_somebody_says_so"
+        ),
+        "managed_move.py: 'lakeferry redirect resume {} --name unity:{}.OTHER' goes on with "
+        "another name, or run 'resume' without --name once the name is free": (
+            "the name has to be taken within a move: "
+            f"{_SCENARIO}::test_a_name_that_is_taken_meanwhile_is_replaced_by_another_one"
+        ),
+        "managed_move.py: 'lakeferry redirect resume {}' continues then, and 'lakeferry redirect "
+        "cancel {}' undoes the move": (
+            f"the catalog has to refuse and to change its mind: "
+            f"{_UNIT}::test_a_refused_creation_leaves_the_source_as_it_is"
+        ),
+        "managed_move.py: {}; {}": "the two parts have their own cases",
+        "managed_move.py: 'lakeferry redirect resume {}' looks again": (
+            "it takes a catalog that forgets what it has accepted"
+        ),
+        "managed_move.py: choose another name in the same schema": (
+            f"a move has to wait for a name: {_UNIT}::test_a_move_goes_on_under_another_name"
+        ),
+        "managed_move.py: if it was dropped, 'lakeferry redirect cancel {} --leave-copies' makes "
+        "the source an ordinary table again": (
+            "somebody has to drop the table within a move: "
+            f"{_UNIT}::test_a_table_that_may_be_open_is_not_given_up_unless_somebody_says_so"
+        ),
+        "managed_place.py: give a name unity:catalog.schema.table, or leave out --managed": (
+            "the API refuses such a name before it gets there"
+        ),
+        "managed_place.py: run the same command with the token of {}": (
+            f"another user has to act: {_UNIT}::test_another_user_is_refused_by_name"
+        ),
+        "managed_probe.py: leave out --managed: the table is registered as an external one then": (
+            f"another server is needed: {_UNIT}::test_a_server_that_refuses_a_history_is_refused"
+        ),
+    }
+)
+
+
+@contextmanager
+def _unity() -> Iterator[tuple[OurServer, str, dict[str, str]]]:
+    with unity_server() as server:
+        yield server.ours, f"unity:{server.schema}", server.environment()
+
+
+def _enable(witness: Witness, name: str, *more: str) -> tuple[str, ...]:
+    return ("redirect", "enable", witness.lake.uri("t"), name, "--managed", *more)
+
+
+@follows(
+    "api/redirects.py: give a name unity:catalog.schema.table, or leave out --managed",
+    "api/redirects.py: leave out {}, or --managed",
+    "unity_managed_tables.py: choose another name",
+)
+def what_cannot_be_managed_gets_a_name_and_nothing_else(witness: Witness) -> None:
+    witness.lake.make("t")
+    with _unity() as (_, schema, variables):
+        witness.refused(*_enable(witness, witness.lake.uri("new")), **variables)
+        witness.refused(*_enable(witness, f"{schema}.t ü"), **variables)
+        words = _enable(witness, f"{schema}.t", "--data", "reference")
+        witness.refused(*words, **variables)
+        witness.done(*_enable(witness, f"{schema}.t"), **variables)
+
+
+@follows("managed_commits.py: remove the property, or make it shorter; or leave out --managed")
+def a_long_property_is_made_shorter(witness: Witness) -> None:
+    long = History().then(Append(1), SetProperties((("note", "x" * 256),)))
+    witness.lake.make("t", long)
+    with _unity() as (_, schema, variables):
+        witness.refused(*_enable(witness, f"{schema}.t"), **variables)
+        witness.lake.make("short")
+        words = ("redirect", "enable", witness.lake.uri("short"), f"{schema}.t", "--managed")
+        witness.done(*words, **variables)
+
+
+@follows(
+    "resuming.py: leave out --name",
+    "api/redirects.py: write unity:catalog.schema.table",
+)
+def a_name_that_nobody_needs_is_left_out(witness: Witness) -> None:
+    source, target = witness.lake.make("t"), witness.lake.uri("new")
+    witness.done("redirect", "enable", source, target, "--engine", "local")
+    witness.refused("redirect", "resume", source, "--name", "orders")
+    witness.refused("redirect", "resume", source, "--name", "unity:a.b.c")
+    witness.done("redirect", "resume", source)
+
+
+@follows(
+    "no_way_back.py: go on using the table, by its old path or by its name; if it was dropped in "
+    "the catalog, 'lakeferry redirect disable {} --abandon-target' makes the source an ordinary "
+    "table again"
+)
+def a_managed_table_that_was_dropped_is_abandoned(witness: Witness) -> None:
+    source = witness.lake.make("t")
+    with unity_server() as server:
+        name, variables = f"unity:{server.schema}.t", server.environment()
+        witness.done(*_enable(witness, name), **variables)
+        witness.refused("redirect", "disable", source, **variables)
+        witness.done("files", source, **variables)
+        catalog, schema = server.schema.split(".")
+        path = f"/delta/v1/catalogs/{catalog}/schemas/{schema}/tables/t"
+        assert server.call("DELETE", path)[0] == 204
+        witness.done("redirect", "disable", source, "--abandon-target", "--yes", **variables)
