@@ -105,7 +105,6 @@ class UnityCatalog(Catalog):
             timeout_s=timeout_s,
             pause=pause,
         )
-        self._token = self._sent_token = token
         self._pause = pause
         self._listing_requests = listing_requests
         self._url, self._token = url, token
@@ -115,11 +114,7 @@ class UnityCatalog(Catalog):
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> UnityCatalog:
         """Return the catalog that ``UC_URL`` names."""
-        found = cls(*unity_from(environment))
-        if environment is None:
-            # Executors look the token up in their own environment.
-            found._sent_token = None
-        return found
+        return cls(*unity_from(environment))
 
     @property
     def place(self) -> str:
@@ -511,22 +506,11 @@ class UnityCatalog(Catalog):
         managed = info.get("table_type") == "MANAGED"
         return CatalogTable(name, place, canonical(table_id) or table_id, metastore, managed)
 
-    def access(self, table: CatalogTable) -> CatalogAccess:
-        """Return how a table is opened; a managed one through the catalog."""
-        if not table.managed:
-            return super().access(table)
-        return self.managed_tables().table_access(table)
-
     def managed_tables(self) -> UnityManagedTables:
         """Return the server as the owner of tables."""
         from lakeferry.catalogs.unity_managed_tables import UnityManagedTables
 
-        return UnityManagedTables(
-            self._rest.root,
-            self._token,
-            sent_token=self._sent_token,
-            metastore_id=self._metastore_id(),
-        )
+        return UnityManagedTables(self._url, self._token, metastore_id=self._metastore_id())
 
     def _done(self, answer: Answer) -> Mapping[str, Any]:
         if not answer.ok:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
-from contextlib import suppress
 
-from lakeferry.catalogs.catalog import NO_ACCESS, CatalogAccess, CatalogTable
+from lakeferry.catalogs.catalog import NO_ACCESS, CatalogAccess
 from lakeferry.catalogs.columns import kebab_schema
 from lakeferry.catalogs.managed_tables import ManagedTables, StagedTable
 from lakeferry.catalogs.unity_address import UNITY_TOKEN, UNITY_URL
 from lakeferry.catalogs.unity_commit_catalog import UnityCommitCatalog
-from lakeferry.catalogs.unity_credentials import (
-    StagingCredentialSource,
-    TableCredentialSource,
-    UnityCredentialSource,
-)
+from lakeferry.catalogs.unity_credentials import StagingCredentialSource
 from lakeferry.catalogs.unity_delta import UnityDelta
 from lakeferry.catalogs.unity_delta_messages import NewTable
 from lakeferry.catalogs.unity_delta_rest import DeltaRest
@@ -27,6 +23,8 @@ from lakeferry.errors import (
 )
 from lakeferry.log.actions import Metadata
 from lakeferry.log.catalog_changes import CatalogChanges
+from lakeferry.storage.uris import split
+from lakeferry.storage.vended_credentials import renewed
 from lakeferry.table.managed import CommitCatalog
 
 _NAME = re.compile(r"[A-Za-z0-9_@-]{1,255}")
@@ -39,15 +37,12 @@ _tried: set[str] = set()
 
 
 class UnityManagedTables(ManagedTables):
-    """The managed tables of a server; ``sent_token`` is one that executors can't look up."""
+    """The managed tables of a server."""
 
-    def __init__(
-        self, url: str, token: str | None, *, sent_token: str | None, metastore_id: str | None
-    ) -> None:
+    def __init__(self, url: str, token: str | None, *, metastore_id: str | None) -> None:
         """Ask nothing yet."""
         self._url = url
         self._token = token
-        self._sent_token = sent_token
         self._metastore = metastore_id
         self._api = UnityDelta(url, token)
 
@@ -108,18 +103,16 @@ class UnityManagedTables(ManagedTables):
 
     def place_access(self, table_id: str, location: str) -> CatalogAccess:
         """Return the credentials that are issued to who allocated the place, if there are any."""
-        return self._issued(
-            StagingCredentialSource(self._url, location, table_id, token=self._sent_token)
-        )
-
-    def table_access(self, table: CatalogTable) -> CatalogAccess:
-        """Return how a managed table is opened: through its catalog, with its credentials."""
-        source = TableCredentialSource(
-            self._url, table.location, table.name, table.table_id, token=self._sent_token
-        )
-        issued = self._issued(source)
-        commits = self.commits(table.table_id, table.name)
-        return CatalogAccess(renewal=issued.renewal, commits=commits)
+        if split(location).scheme == "file":
+            return NO_ACCESS
+        # Executors look the usual token up in their own environment.
+        explicit = None if self._token == os.environ.get(UNITY_TOKEN) else self._token
+        source = StagingCredentialSource(self._url, location, table_id, token=explicit)
+        try:
+            renewed(source).current()
+        except (TableNotFound, Unauthorized):
+            return NO_ACCESS
+        return CatalogAccess(renewal=source)
 
     def create(
         self,
@@ -165,10 +158,3 @@ class UnityManagedTables(ManagedTables):
     def commits(self, table_id: str, name: str) -> CommitCatalog:
         """Return the table as the catalog of its own commits."""
         return UnityCommitCatalog(self._api, name, table_id)
-
-    def _issued(self, source: UnityCredentialSource) -> CatalogAccess:
-        """Return credentials that are renewed, if the server issues any for the place."""
-        with suppress(Unauthorized, TableNotFound):
-            source()
-            return CatalogAccess(renewal=source)
-        return NO_ACCESS
