@@ -223,7 +223,9 @@ class Move:
             locked, after, state, self.journal.move_id, txn_id, txns=opening
         )
         result = self.target.commit_exactly(wanted, locked, self.setting.clock())
-        if not isinstance(result, Conflict) and self.is_taken():
+        # The order matters: a process that follows our commit ends the move at the source before
+        # it releases the claim, so a claim that is missing then proves nothing.
+        if not isinstance(result, Conflict) and self.is_taken() and self.ended() is None:
             # Another table was created there at that moment; don't lock that one.
             redirect_commits.retract(
                 self.target.store, self.version + 1, txn_id, self.journal.move_id

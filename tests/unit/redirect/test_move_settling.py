@@ -500,3 +500,28 @@ def test_what_a_stranger_has_put_under_our_name_stays() -> None:
     store.put(name, b"theirs")
     assert writes.withdraw()
     assert store.objects[name] == b"theirs"
+
+
+@pytest.mark.parametrize("settles", [resuming.resume], ids=["resume"])
+def test_a_move_that_another_process_settles_right_after_the_decision_stays_decided(
+    settles: Callable[[Setting, str], Outcome],
+) -> None:
+    store = DictStore(world_with(PAST), uri=WORLD)
+    opening = paths.commit(4)
+    done: list[Outcome] = []
+
+    def rule(call: StoreCall) -> Fault | None:
+        """Let the other process run right after the commit that opens the target was put."""
+        if not done and f"new/{opening}" in store.objects:
+            done.append(Outcome(RedirectState.ENABLING, OLD, NEW, None, False))
+            done.append(settles(setting_of(store), OLD))
+        return None
+
+    mine = enabling.enable(setting_of(FaultyStore(store, rule), clock=store.clock), request_for())
+
+    assert done[-1].state is mine.state is RedirectState.READY
+    assert opening in below(store.objects, "new")
+    redirect = redirect_at(setting_of(store))
+    assert redirect is not None
+    assert redirect.state is RedirectState.READY
+    assert DeltaLog(setting_of(store).open_store(NEW)).state().version == 4

@@ -44,7 +44,7 @@ class Interposed(StoredCatalog):
 
 
 class FallsSilent(StoredCatalog):
-    """A catalog that fails after the first proposal, whose answer it loses unless it ``answers``."""
+    """A catalog that fails after the first proposal; loses its answer unless it ``answers``."""
 
     failure: LakeferryError | None = None
 
