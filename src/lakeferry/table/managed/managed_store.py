@@ -232,7 +232,7 @@ class ManagedStore(AliasStore):
             is_ours = self._propose(proposal, body)
             if is_ours is not None:
                 if is_ours:
-                    self._publish_later()
+                    self._publish_ours(proposal.commit, body)
                 return is_ours
         raise CatalogUnavailable(
             f"{self.catalog.name} can't be committed to",
@@ -301,10 +301,15 @@ class ManagedStore(AliasStore):
             return found.file_name == commit.file_name
         return self.below.get(paths.commit(commit.version)) == body
 
-    def _publish_later(self) -> None:
+    def _publish_ours(self, commit: RatifiedCommit, body: bytes) -> None:
         """Publish what was ratified. It is committed by now, so a failure is only a warning."""
         try:
-            self.publish()
+            try:
+                self.publish()
+            except ObjectNotFound:
+                # A cleaner may have taken our staged file for one that has lost.
+                self.below.put_if_absent(commit.staged_path, body)
+                self.publish()
         except LakeferryError as failed:
             self._warn(
                 f"the newest commits of {self.catalog.name} aren't published yet: {failed}; "

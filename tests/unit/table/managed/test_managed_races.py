@@ -247,3 +247,17 @@ def test_a_staged_file_that_fails_to_be_written_is_never_proposed() -> None:
     with pytest.raises(LakeferryError):
         managed(broken).put_if_absent(paths.commit(4), body(4))
     assert catalog.kept().latest == 3
+
+
+def test_a_commit_outlives_the_loss_of_its_staged_file_before_it_is_published() -> None:
+    store, catalog = table()
+
+    class Swept(StoredCatalog):
+        def propose(self, proposal: Proposal) -> Verdict:
+            # A cleaner takes the file for one that has lost.
+            store.delete_many([proposal.commit.staged_path])
+            return super().propose(proposal)
+
+    assert ManagedStore(store, Swept(store)).put_if_absent(paths.commit(3), body(3))
+    assert store.get(paths.commit(3)) == body(3)
+    assert catalog.kept().published == 3
