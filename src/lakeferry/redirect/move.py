@@ -223,9 +223,7 @@ class Move:
             locked, after, state, self.journal.move_id, txn_id, txns=opening
         )
         result = self.target.commit_exactly(wanted, locked, self.setting.clock())
-        # The order matters: a process that follows our commit ends the move at the source before
-        # it releases the claim, so a claim that is missing then proves nothing.
-        if not isinstance(result, Conflict) and self.is_taken() and self.ended() is None:
+        if not isinstance(result, Conflict) and self.is_taken() and not self._is_settled():
             # Another table was created there at that moment; don't lock that one.
             redirect_commits.retract(
                 self.target.store, self.version + 1, txn_id, self.journal.move_id
@@ -239,6 +237,14 @@ class Move:
             there = RedirectState.NORMAL if opens else RedirectState.DROPPING
             self._told(self.target, self.version + 1, there)
         return found
+
+    def _is_settled(self) -> bool:
+        """Return whether the claim is missing because the move has ended, as our commit says.
+
+        A process that follows our commit ends the move at the source, and then releases the claim.
+        Another table at the target doesn't have our lock.
+        """
+        return self.ended() is not None and self._has_our_lock()
 
     def decision(self) -> tuple[RedirectState, CommitInfo] | None:
         """Return what the target's *N+1* says, or ``None`` if it doesn't exist yet."""
