@@ -206,7 +206,7 @@ def test_a_client_that_is_killed_at_any_kind_of_call_is_simply_run_again(
                 assert process.wait(WITHIN_S) == -SIGKILL
             killed += 1
         stage.retry()
-    assert killed >= 6 // share.of
+    assert killed >= 6 or not share.is_whole
 
 
 @OPERATIONS

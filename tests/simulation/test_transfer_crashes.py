@@ -171,7 +171,7 @@ def test_whatever_is_left_is_whole_and_the_retry_sends_only_what_is_missing(
             assert again.objects == (0 if is_taken else len(named - there))
             expected = run.received.keys() & case.sender.keys()
             assert expected == case.sender.keys()
-    assert ended >= 20 // share.of
+    assert ended >= 20 or not share.is_whole
     # Where the receiver ended, some did between the new head and the word of it.
     receiver_ended = (end == "server") == (case.operation == "push")
     assert receiver_ended or not taken

@@ -212,7 +212,7 @@ def test_whatever_is_left_of_a_table_is_whole_and_the_retry_completes_it(
             run.collect()
             assert run.check()
             assert not run.unfinished
-    assert ended >= 10 // share.of
+    assert ended >= 10 or not share.is_whole
 
 
 def test_a_push_of_a_new_table_that_is_given_up_leaves_nothing_behind(share: Share) -> None:

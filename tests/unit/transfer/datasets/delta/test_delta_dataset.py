@@ -461,7 +461,7 @@ def test_a_commit_that_stops_at_any_call_is_completed_by_the_next(
         assert sorted(DeltaLog(target).snapshot().files["path"].to_pylist()) == sorted(expected)
         if len(faulty.history) <= index:
             break
-    assert stops > (5 if share.is_whole else 0)
+    assert stops > 5 or not share.is_whole
 
 
 def test_whatever_fails_once_the_last_version_is_there_is_done_by_the_next() -> None:
