@@ -21,6 +21,7 @@ from lakeferry.storage.store import (
     Store,
     StoreConfig,
     in_order,
+    within,
 )
 
 Read = TypeVar("Read")
@@ -86,10 +87,11 @@ class AliasStore(Store):
 
     def get_many(self, paths: Sequence[str]) -> builtins.list[bytes]:
         """Get many objects, by one call unless an alias's object is gone."""
+        names = [self.actual(path) for path in paths]
         try:
-            return self.below.get_many([self.actual(path) for path in paths])
+            return self.below.get_many(names)
         except ObjectNotFound:
-            if all(self.actual(path) == path for path in paths):
+            if names == [*paths]:
                 raise
             return [self.get(path) for path in paths]
 
@@ -177,13 +179,3 @@ class AliasStore(Store):
             if actual == path:
                 raise
             return read(path)
-
-
-def within(path: str, prefix: str, start_after: str | None, stop_before: str | None) -> bool:
-    """Return whether a listing with these bounds has a name."""
-    name = path.encode()
-    return (
-        path.startswith(prefix)
-        and (start_after is None or name > start_after.encode())
-        and (stop_before is None or name < stop_before.encode())
-    )

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from heapq import merge
 
 from lakeferry.errors import ObjectNotFound
-from lakeferry.storage.store import ObjectInfo, Store, StoreConfig, exactly, in_order
+from lakeferry.storage.store import ObjectInfo, Store, StoreConfig, exactly, in_order, within
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +95,7 @@ class Overlay(Store):
             (
                 ObjectInfo(path, held.size_bytes, 0)
                 for path, held in changed.items()
-                if held is not None
-                and path.startswith(prefix)
-                and (start_after is None or path.encode() > start_after.encode())
-                and (stop_before is None or path.encode() < stop_before.encode())
+                if held is not None and within(path, prefix, start_after, stop_before)
             ),
             key=in_order,
         )

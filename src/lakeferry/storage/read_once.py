@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from lakeferry.errors import ObjectNotFound
 from lakeferry.storage.overlay import Overlay
-from lakeferry.storage.store import ObjectInfo, Store
+from lakeferry.storage.store import ObjectInfo, Store, within
 
 MOST_NAMES = 20_000
 """Longer listings aren't cached."""
@@ -38,10 +38,7 @@ class _Listing:
 
     def names(self, path: str) -> bool:
         """Return whether an object of that name would be in this listing."""
-        name = path.encode()
-        begins = self.start_after is None or name > self.start_after.encode()
-        ends = self.stop_before is None or name < self.stop_before.encode()
-        return path.startswith(self.prefix) and begins and ends
+        return within(path, self.prefix, self.start_after, self.stop_before)
 
 
 @dataclass(slots=True)

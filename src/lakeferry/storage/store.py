@@ -330,6 +330,16 @@ def in_order(info: ObjectInfo) -> bytes:
     return info.path.encode()
 
 
+def within(path: str, prefix: str, start_after: str | None, stop_before: str | None) -> bool:
+    """Return whether a listing with these bounds has a name."""
+    name = path.encode()
+    return (
+        path.startswith(prefix)
+        and (start_after is None or name > start_after.encode())
+        and (stop_before is None or name < stop_before.encode())
+    )
+
+
 def exactly(chunks: Iterable[bytes], size_bytes: int, path: str) -> Iterator[bytes]:
     """Yield the chunks of a stream; raise if its length isn't ``size_bytes``."""
     seen = 0

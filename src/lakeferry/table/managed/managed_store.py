@@ -12,7 +12,6 @@ that version.
 
 from __future__ import annotations
 
-import builtins
 import hashlib
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -34,8 +33,8 @@ from lakeferry.log.catalog_changes import changes_of
 from lakeferry.log.lines import Lines
 from lakeferry.log.paths import LogFileKind
 from lakeferry.storage import ObjectInfo, Store, StoreConfig
-from lakeferry.storage.aliases import AliasStore, within
-from lakeferry.storage.store import in_order
+from lakeferry.storage.aliases import AliasStore
+from lakeferry.storage.store import in_order, within
 from lakeferry.table.load import vanished
 from lakeferry.table.managed.commit_catalog import (
     CatalogHead,
@@ -190,16 +189,6 @@ class ManagedStore(AliasStore):
             if path in needed or file.version > head.latest_version:
                 raise self._refused("the catalog may need this staged commit", path)
         super().delete_many(paths_)
-
-    def get_many(self, paths: Sequence[str]) -> builtins.list[bytes]:
-        """Get many objects, by one call unless a staged file is gone."""
-        names = [self.actual(path) for path in paths]
-        try:
-            return self.below.get_many(names)
-        except ObjectNotFound:
-            if names == [*paths]:
-                raise
-            return [self.get(path) for path in paths]
 
     def _known(self) -> CatalogHead:
         """Return what the catalog said last; ask it if it wasn't asked yet."""
