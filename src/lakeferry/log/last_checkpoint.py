@@ -1,4 +1,4 @@
-"""Reads and writes ``_last_checkpoint``.
+"""Reads and writes ``_last_checkpoint``, and decides when it changes.
 
 Implements the protocol's "Last Checkpoint File Schema" and "JSON checksum". The file is a hint:
 if it is missing, stale or corrupt, readers list the log instead.
@@ -7,7 +7,7 @@ if it is missing, stale or corrupt, readers list the log instead.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
@@ -67,6 +67,14 @@ def encode_hint(hint: Hint) -> bytes:
     present = {key: item for key, item in value.items() if item is not None}
     present["checksum"] = json_checksum(msgspec.json.encode(present))  # type: ignore[assignment]
     return msgspec.json.encode(present)
+
+
+def moves_hint(new: Hint, current: Hint | None, leads: Callable[[Hint], bool]) -> bool:
+    """Return whether a new checkpoint's hint replaces the current one.
+
+    A hint moves forward only, unless ``leads`` says that its checkpoint doesn't exist.
+    """
+    return current is None or current.version < new.version or not leads(current)
 
 
 def json_checksum(document: bytes) -> str:

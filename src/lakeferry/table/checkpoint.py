@@ -1,8 +1,8 @@
 """Writes checkpoints to a store.
 
 The file that completes a checkpoint is put last, with put-if-absent: two processes
-that write a checkpoint of the same version write the same content. The hint is
-moved forward afterwards, never back.
+that write a checkpoint of the same version write the same content. The hint follows
+afterwards.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from lakeferry.errors import CorruptLog, ObjectNotFound, StorageError
 from lakeferry.log import checkpoint_write, paths, replay
 from lakeferry.log.checkpoint_write import CheckpointPlan
 from lakeferry.log.checksum import Checksum, encode_checksum
-from lakeferry.log.last_checkpoint import Hint, decode_hint, encode_hint
+from lakeferry.log.last_checkpoint import Hint, decode_hint, encode_hint, moves_hint
 from lakeferry.log.paths import LogFileKind
 from lakeferry.log.replay import Snapshot
 from lakeferry.storage import Store
@@ -132,8 +133,7 @@ def _uniques() -> Iterator[str]:
 
 def _move_hint(store: Store, planned: CheckpointPlan, writer: LogFileWriter) -> None:
     try:
-        current = _hint(store)
-        if current is None or current.version < planned.version or not _leads(store, current):
+        if moves_hint(planned.hint, _hint(store), partial(_leads, store)):
             writer.put(paths.LAST_CHECKPOINT, encode_hint(planned.hint))
     except StorageError:
         # The checkpoint is written; a stale hint only costs readers a longer listing.
@@ -141,7 +141,7 @@ def _move_hint(store: Store, planned: CheckpointPlan, writer: LogFileWriter) -> 
 
 
 def _leads(store: Store, hint: Hint) -> bool:
-    """Return whether a hint's checkpoint exists; a hint without one may be moved back."""
+    """Return whether a hint's checkpoint exists."""
     listing = load.list_log(store, hint.version, hint.version + 1)
     return any(checkpoint.complete for checkpoint in listing.checkpoints)
 
