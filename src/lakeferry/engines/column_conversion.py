@@ -17,8 +17,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from lakeferry.engines.old_calendar import SPARK_VERSION, check_same_in_both, is_of_old_calendar
 from lakeferry.engines.stored_types import is_as, is_odd_list, may_become, plain_type
 from lakeferry.errors import CorruptLog, UnsupportedFeature
 from lakeferry.log import schema
@@ -26,13 +26,6 @@ from lakeferry.log.actions import Metadata
 from lakeferry.log.schema import Array, Column, Map, Struct, Type
 
 FIELD_ID = b"PARQUET:field_id"
-_SPARK_VERSION = b"org.apache.spark.version"
-_OLD_CALENDAR = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
-# Before these times, Spark's old calendar gives days and seconds other names than the new one.
-_CALENDARS_AGREE = {
-    pa.date32().id: pa.scalar(-141_427, pa.int32()),
-    pa.timestamp("us").id: pa.scalar(-2_208_988_800_000_000, pa.int64()),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +126,7 @@ class Reshaping:
 
         Columns named in ``beside`` don't belong to the table; they are ignored.
         """
-        file = _File(self._mode, self._keeps_ids, self._renames, _is_of_old_calendar(found))
+        file = _File(self._mode, self._keeps_ids, self._renames, is_of_old_calendar(found))
         columns = pa.struct([field for field in found if field.name not in beside])
         file.check_ids(columns)
         fields = [
@@ -143,7 +136,7 @@ class Reshaping:
         ]
         made = [file.field(columns, field, field.name) for field in fields]
         metadata = found.metadata or {}
-        kept = {} if file.is_of_old_calendar else {_SPARK_VERSION: metadata.get(_SPARK_VERSION)}
+        kept = {} if file.is_of_old_calendar else {SPARK_VERSION: metadata.get(SPARK_VERSION)}
         return Reshaped(
             pa.schema([each for each, _, _ in made], {k: v for k, v in kept.items() if v}),
             tuple(None if at is None else columns.field(at).name for _, at, _ in made),
@@ -199,13 +192,6 @@ def _kind(new: Type, old: Type | None) -> _Kind | None:
         key, value = _kind(new.key, before[0]), _kind(new.value, before[1])
         return None if key is None or value is None else _Entries(key, value)
     return None if pa.types.is_null(new) else new
-
-
-def _is_of_old_calendar(found: pa.Schema) -> bool:
-    """Return True if Spark wrote the file in the calendar that it used before version 3."""
-    metadata = found.metadata or {}
-    version = metadata.get(_SPARK_VERSION, b"")
-    return version[:2] in (b"1.", b"2.") or any(key in metadata for key in _OLD_CALENDAR)
 
 
 # --- One file ------------------------------------------------------------------
@@ -331,7 +317,6 @@ class _File:
 
     def _leaf(self, wanted: pa.DataType, found: pa.DataType) -> _Way:
         kind = plain_type(found)
-        earliest = _CALENDARS_AGREE.get(wanted.id) if self.is_of_old_calendar else None
 
         def act(values: pa.Array) -> pa.Array:
             if isinstance(values, pa.ExtensionArray):
@@ -340,8 +325,8 @@ class _File:
                 # Instants stored as INT96 don't have the type that the footer means yet.
                 values = values.cast(kind)
             values = values.cast(wanted)
-            if earliest is not None:
-                _check_calendar(values, earliest)
+            if self.is_of_old_calendar:
+                check_same_in_both(values)
             return values
 
         return _Way(wanted, act, is_as(kind, wanted))
@@ -376,13 +361,3 @@ def _with_children(wanted: pa.DataType, values: pa.Array, children: pa.Array) ->
     return pa.Array.from_buffers(
         wanted, len(values), where, offset=values.offset, children=[children]
     )
-
-
-def _check_calendar(values: pa.Array, earliest: pa.Scalar) -> None:
-    least = pc.min(values.view(earliest.type))
-    if least.is_valid and least.as_py() < earliest.as_py():
-        raise UnsupportedFeature(
-            "a data file can't be rewritten",
-            cause="it has old dates in the calendar that Spark used before version 3",
-            remedy="rewrite its rows with Spark, and try again",
-        )

@@ -57,7 +57,7 @@ def a_move_whose_objects_were_miscounted_is_tried_again(witness: Witness) -> Non
     assert witness.done("redirect", "resolve", source)["location"] == target
 
 
-@follows("column_conversion.py: rewrite its rows with Spark, and try again", starts=SPARK)
+@follows("old_calendar.py: rewrite its rows with Spark, and try again", starts=SPARK)
 def days_of_the_old_calendar_are_written_anew_by_spark(witness: Witness) -> None:
     spark, folder = witness.fixture("spark"), witness.lake.folder / "t"
     setting = "spark.sql.parquet.datetimeRebaseModeInWrite"
