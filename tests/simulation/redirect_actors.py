@@ -29,7 +29,7 @@ from lakeferry.errors import (
 )
 from lakeferry.log.commit import Conflict, Transaction
 from lakeferry.log.features import REDIRECT_FEATURES
-from lakeferry.redirect import cancel, dialects, freeze, resuming
+from lakeferry.redirect import cancel, freeze, read_entry, resuming
 from lakeferry.redirect.disable import disabling
 from lakeferry.redirect.enable import enabling
 from lakeferry.redirect.entry import Data, Mode, Rule
@@ -253,7 +253,7 @@ class Stage:
             found.check_operation("VACUUM START")
             log = DeltaLog(opener(actor.store)(found.location), clock=actor.clock)
             read = log.state()
-            entry = dialects.read(read.protocol, read.metadata, found.location)
+            entry = read_entry.read(read.protocol, read.metadata, found.location)
             if entry is not None and entry.rule_for(APP) is not None:
                 log.commit(Transaction("VACUUM START", actor.unique("vacuum")), read)
 

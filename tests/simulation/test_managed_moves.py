@@ -32,7 +32,7 @@ from lakeferry.errors import (
 )
 from lakeferry.log import paths
 from lakeferry.log.commit import Conflict, Transaction
-from lakeferry.redirect import cancel, dialects, resuming
+from lakeferry.redirect import cancel, read_entry, resuming
 from lakeferry.redirect.enable import enabling
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.resolve import Resolver
@@ -217,7 +217,7 @@ class Stage:
 
             def write(_: Setting, name: str = name) -> None:
                 state = log.state()
-                if dialects.read(state.protocol, state.metadata, OLD) is not None:
+                if read_entry.read(state.protocol, state.metadata, OLD) is not None:
                     return
                 data = {name: b"rows"}
                 log.store.put(name, data[name])
@@ -317,7 +317,7 @@ def check_end(store: DictStore, stage: Stage) -> None:
     disk = DictStore(objects, uri=WORLD)
     setting = managed_setting(disk, user="ann")
     state = setting.log(OLD).state()
-    redirect = dialects.read(state.protocol, state.metadata, OLD)
+    redirect = read_entry.read(state.protocol, state.metadata, OLD)
     live = {table_id for table_id, kept in tables_of(objects).items() if kept.name is not None}
     if redirect is None:
         assert not live, "a cancelled move has left a table"

@@ -16,7 +16,7 @@ from unittest import mock
 import pytest
 
 from lakeferry.errors import LakeferryError, RedirectInProgress
-from lakeferry.redirect import dialects
+from lakeferry.redirect import read_entry
 from lakeferry.redirect.enable import enabling
 from lakeferry.redirect.entry import Data
 from lakeferry.redirect.redirect_context import Setting
@@ -79,7 +79,7 @@ def write_at(place: str) -> Act:
     def write(setting: Setting) -> None:
         log = setting.log(place)
         state = log.state()
-        if dialects.read(state.protocol, state.metadata, place) is not None:
+        if read_entry.read(state.protocol, state.metadata, place) is not None:
             raise RedirectInProgress("not now")
         append(log, f"written-{place[-3:]}.parquet")
 

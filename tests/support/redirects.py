@@ -20,7 +20,7 @@ from lakeferry.engine import Engine
 from lakeferry.engines.local_engine import LocalEngine
 from lakeferry.log import deletion_vectors, file_actions
 from lakeferry.log.commit import Conflict, Transaction
-from lakeferry.redirect import dialects
+from lakeferry.redirect import read_entry
 from lakeferry.redirect.enable.preflight import Request
 from lakeferry.redirect.entry import Data, Mode, Redirect, RedirectTarget, Rule, TargetKind
 from lakeferry.redirect.redirect_context import Setting
@@ -247,7 +247,7 @@ def protocol_features(objects: Mapping[str, bytes], place: str) -> frozenset[str
 def redirect_at(setting: Setting, uri: str = OLD) -> Redirect | None:
     """Return the redirect that a table carries now."""
     state = setting.log(uri).state()
-    return dialects.read(state.protocol, state.metadata, uri)
+    return read_entry.read(state.protocol, state.metadata, uri)
 
 
 # ---------------------------------------------------------------------- writing

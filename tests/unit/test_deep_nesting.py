@@ -14,7 +14,7 @@ from lakeferry.errors import CorruptLog, RedirectSpecInvalid
 from lakeferry.log import paths, row_ids
 from lakeferry.log.actions import DomainMetadata, Metadata, Protocol
 from lakeferry.protection import schema_rewrite
-from lakeferry.redirect import dialects
+from lakeferry.redirect import read_entry
 from tests.unit.cli.program import run
 
 DEEP = '{"a":' * 5_000 + "1" + "}" * 5_000
@@ -78,4 +78,4 @@ def test_rules_of_a_redirect_that_are_nested_deeply_are_refused() -> None:
     protocol = Protocol(1, 7, None, ("redirectWriterOnly",))
     metadata = Metadata("t", SCHEMA, (), {"delta.redirectWriterOnly": entry})
     with pytest.raises(RedirectSpecInvalid, match="rules are no JSON"):
-        dialects.read(protocol, metadata, "file:///t")
+        read_entry.read(protocol, metadata, "file:///t")

@@ -21,7 +21,9 @@ TABLE = ERRORS | {"log", "storage", "table"}
 ENGINE = {"engine", "engines"}
 CAPABILITIES = {"redirect", "protection", "export", "transfer", "catalogs", "dataset"}
 # Of a redirect, other capabilities see its entry and which entries count; no procedure.
-REDIRECT = {f"redirect.{name}" for name in ("entry", "dialects", "states", "received_entries")}
+REDIRECT = {
+    f"redirect.{name}" for name in ("entry", "dialects", "read_entry", "states", "received_entries")
+}
 
 # What each part may import, besides itself. A part is a module, a package, or one inside it.
 MAY_IMPORT: dict[str, set[str]] = {

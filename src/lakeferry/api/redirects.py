@@ -28,9 +28,9 @@ from lakeferry.errors import InvalidInput
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.redirect import (
     cancel,
-    dialects,
     entry,
     freeze,
+    read_entry,
     received_entry_commands,
     rehearsal,
     resuming,
@@ -133,7 +133,7 @@ class Redirects:
 
     def _warn_of_dangers(self, request: Request, state: TableState) -> None:
         # If the existing redirect is requested again, the user has had the warnings before.
-        if dialects.read(state.protocol, state.metadata, request.source) is None:
+        if read_entry.read(state.protocol, state.metadata, request.source) is None:
             for danger in preflight.dangers(request, state):
                 self._warn(danger)
 

@@ -1,4 +1,4 @@
-"""Recognises files in the calendar that Spark used before version 3, and refuses old dates in them.
+"""Refuses old dates in files that Spark wrote before version 3, in another calendar.
 
 That calendar is the Julian one before 1582, and it has local times before 1900 that depend on the
 time zone. So the same number means another day, or another second, in the calendar of today.

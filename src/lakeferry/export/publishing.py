@@ -38,7 +38,7 @@ from lakeferry.log.paths import LogFileKind
 from lakeferry.log.rewrite import Listed
 from lakeferry.log.rewrite.listed_uris import LISTED_GONE
 from lakeferry.log.segment import Segment
-from lakeferry.redirect import dialects
+from lakeferry.redirect import read_entry
 from lakeferry.redirect.states import RedirectState
 from lakeferry.table import DeltaLog, load
 
@@ -381,7 +381,7 @@ class ExportPublication:
 
 def _check_stays(protocol: Protocol, metadata: Metadata, uri: str) -> None:
     """Raise an error if a table in lakeFS was redirected: its files are in no commit."""
-    found = dialects.read(protocol, metadata, uri)
+    found = read_entry.read(protocol, metadata, uri)
     if found is not None and found.state is RedirectState.READY and not found.is_target(uri):
         raise InvalidInput(
             f"{uri} is redirected to another place",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from lakeferry.errors import FeatureRequired, RedirectInProgress
 from lakeferry.log import features, properties
 from lakeferry.log.replay import TableState
-from lakeferry.redirect import dialects
+from lakeferry.redirect import read_entry
 
 FEATURE = "checkpointProtection"
 PROPERTY = properties.PROTECTED_BEFORE
@@ -33,7 +33,7 @@ def boundary_of(state: TableState, location: str) -> int | None:
 
 def check_no_redirect(state: TableState, location: str, done: str) -> None:
     """Refuse a table that carries a redirect: its log is the journal of a move."""
-    redirect = dialects.read(state.protocol, state.metadata, location)
+    redirect = read_entry.read(state.protocol, state.metadata, location)
     if redirect is None:
         return
     target = f" to {redirect.target}" if redirect.target else ""

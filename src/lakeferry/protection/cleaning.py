@@ -32,7 +32,7 @@ from lakeferry.log.properties import interval_text
 from lakeferry.log.replay import TableState
 from lakeferry.log.segment import Listing, Segment, arrange
 from lakeferry.protection.boundary import boundary_of, check_no_redirect
-from lakeferry.redirect import dialects
+from lakeferry.redirect import read_entry
 from lakeferry.storage.uris import shell_safe
 from lakeferry.table import DeltaLog, load
 
@@ -267,7 +267,7 @@ class _Work:
     def has_changed(self) -> bool:
         """Return whether a feature was dropped, or a move has begun, since the plan was made."""
         state, location = self.log.state(), self.log.store.uri
-        moves = dialects.read(state.protocol, state.metadata, location) is not None
+        moves = read_entry.read(state.protocol, state.metadata, location) is not None
         return moves or boundary_of(state, location) != self.boundary
 
     def sidecar_waves(self, plan: CleanupPlan) -> tuple[tuple[str, ...], ...]:

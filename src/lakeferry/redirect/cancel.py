@@ -34,9 +34,9 @@ from lakeferry.log.actions import CommitInfo
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.redirect import (
     catalog_name,
-    dialects,
     entry,
     managed_place,
+    read_entry,
     received_entries,
     redirect_commits,
     states,
@@ -70,7 +70,7 @@ def cancel(setting: Setting, source_uri: str, *, leave_copies: bool = False) -> 
     """
     source = setting.log(source_uri)
     state = source.state()
-    redirect = dialects.read(state.protocol, state.metadata, source_uri)
+    redirect = read_entry.read(state.protocol, state.metadata, source_uri)
     if redirect is None:
         outcome = unfinished_move.take_back_unfinished(
             setting, source, state.version, leave_copies=leave_copies
@@ -79,7 +79,7 @@ def cancel(setting: Setting, source_uri: str, *, leave_copies: bool = False) -> 
             return outcome
         # The move has committed ENABLING since we read the state.
         state = source.state()
-        redirect = dialects.read(state.protocol, state.metadata, source_uri)
+        redirect = read_entry.read(state.protocol, state.metadata, source_uri)
         if redirect is None:
             return Outcome(RedirectState.NORMAL, source_uri, None, state.version, True)
     entry.check_own_redirect(redirect, source_uri)
@@ -214,7 +214,7 @@ def _let_go(setting: Setting, source: DeltaLog, state: TableState, redirect: Red
         version = redirect_commits.remove_entry(setting, source, state, redirect)
     except CommitConflict:
         now = source.state()
-        if dialects.read(now.protocol, now.metadata, source.store.uri) is not None:
+        if read_entry.read(now.protocol, now.metadata, source.store.uri) is not None:
             raise
         version = now.version
     if move is not None and ours is not None:
@@ -268,7 +268,7 @@ def _table_at(target: DeltaLog) -> tuple[TableState | None, Redirect | None]:
     except (TableNotFound, NotATable, CorruptLog):
         return None, None
     try:
-        found = dialects.read(there.protocol, there.metadata, target.store.uri)
+        found = read_entry.read(there.protocol, there.metadata, target.store.uri)
     except RedirectSpecInvalid:
         return there, None
     return there, found if found is not None and found.is_target(target.store.uri) else None

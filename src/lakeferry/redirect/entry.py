@@ -1,6 +1,7 @@
 """Defines a redirect entry, independent of its dialect.
 
-``dialects`` writes entries into table properties; ``states`` defines the transitions.
+``dialects`` writes entries into table properties, ``read_entry`` reads them; ``states``
+defines the transitions.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ from lakeferry.errors import RedirectIllegalTransition
 from lakeferry.log import features, protocols
 from lakeferry.log.commit import Conflict
 from lakeferry.log.replay import TableState as TableState
-from lakeferry.redirect import dialects, received_entries, redirect_commits, states, steps
 from lakeferry.redirect import entry as model
+from lakeferry.redirect import read_entry, received_entries, redirect_commits, states, steps
 from lakeferry.redirect.entry import Data, Journal, Mode, Redirect
 from lakeferry.redirect.move import Outcome
 from lakeferry.redirect.redirect_commits import Bare
@@ -45,14 +45,14 @@ def _entry(state: TableState, mode: Mode, move_id: str) -> Redirect:
 def check_freezable(log: DeltaLog, state: TableState, mode: Mode) -> bool:
     """Refuse to freeze what is redirected or can't be written to; tell whether it isn't frozen."""
     table = log.store.uri
-    redirect = dialects.read(state.protocol, state.metadata, table)
+    redirect = read_entry.read(state.protocol, state.metadata, table)
     if redirect is not None:
         model.check_single(redirect, table)
         if redirect.is_frozen and redirect.mode is mode:
             return False
     states.after(redirect.state if redirect else RedirectState.NORMAL, RedirectEvent.FREEZE, table)
     features.check_writable(state.protocol, asks_catalog=log.store.asks_catalog)
-    dialects.check_no_stray(state.protocol, state.metadata, table)
+    read_entry.check_no_stray(state.protocol, state.metadata, table)
     log.check_checksum(state.version)
     redirect_commits.check_both_ways(log, state, _entry(state, mode, ""))
     return True
@@ -62,7 +62,7 @@ def thaw(setting: Setting, table: str) -> Outcome:
     """Thaw a frozen table, so that writers are accepted again. Idempotent."""
     log = setting.log(table)
     state = log.state()
-    redirect = dialects.read(state.protocol, state.metadata, table)
+    redirect = read_entry.read(state.protocol, state.metadata, table)
     if redirect is None:
         return Outcome(RedirectState.NORMAL, table, None, state.version, False)
     check_frozen(redirect, table)

@@ -22,7 +22,7 @@ from lakeferry.errors import ObjectNotFound, RedirectTargetReplaced
 from lakeferry.log import paths
 from lakeferry.log.actions import Txn
 from lakeferry.log.lines import Lines
-from lakeferry.redirect import dialects, redirect_commits
+from lakeferry.redirect import dialects, read_entry, redirect_commits
 from lakeferry.redirect.entry import Data, Journal, Redirect, TargetCommit
 from lakeferry.redirect.states import RedirectState
 from lakeferry.storage import Store
@@ -142,7 +142,7 @@ def _of_moved(
     there = target.small_snapshot()
     if there.version < version:
         return f"it ends at version {there.version}, and the move ended at {version}", None
-    entry = dialects.read(there.protocol, there.metadata, target.store.uri)
+    entry = read_entry.read(there.protocol, there.metadata, target.store.uri)
     own = entry.journal if entry is not None else None
     # If the target's own entry is a lock, it has no ready_version.
     if own is not None and own.move_id == journal.move_id and own.ready_version is not None:

@@ -25,9 +25,9 @@ from lakeferry.log.lines import Lines
 from lakeferry.log.paths import LogFile
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.redirect import (
-    dialects,
     lineage,
     managed_commits,
+    read_entry,
     received_entries,
     redirect_commits,
     settling,
@@ -266,7 +266,7 @@ class Move:
                 raise self._undecided("its mark isn't one of this move's")
             return by_mark, lines.commit_info
         after = redirect_commits.state_after(lines, self.version + 1, self.locked)
-        entry = dialects.read(after.protocol, after.metadata, self.place.uri)
+        entry = read_entry.read(after.protocol, after.metadata, self.place.uri)
         # A later move to the same place carries the source's own N+1 there, which has
         # the mark of this move too: it says NORMAL and, unlike a closing commit, has no entry.
         decided = RedirectState.READY if entry is None else RedirectState.NORMAL

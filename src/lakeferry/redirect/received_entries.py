@@ -29,7 +29,7 @@ import msgspec
 
 from lakeferry.errors import ObjectNotFound, RedirectSpecInvalid
 from lakeferry.log import paths
-from lakeferry.redirect import dialects
+from lakeferry.redirect import dialects, read_entry
 from lakeferry.redirect.entry import Dialect, Mode, Redirect, plain_path
 from lakeferry.storage import Store, normalise
 from lakeferry.table import DeltaLog
@@ -152,7 +152,7 @@ def _present(table: Store) -> Redirect | None:
         return None
     state = DeltaLog(table).state()
     with suppress(RedirectSpecInvalid):
-        return dialects.read(state.protocol, state.metadata, table.uri)
+        return read_entry.read(state.protocol, state.metadata, table.uri)
     return None
 
 

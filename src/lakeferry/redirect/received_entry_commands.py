@@ -9,7 +9,7 @@ from __future__ import annotations
 from lakeferry.errors import RedirectIllegalTransition, RedirectSpecInvalid
 from lakeferry.log.commit import Conflict
 from lakeferry.log.replay import TableState as TableState
-from lakeferry.redirect import dialects, received_entries, redirect_commits, steps
+from lakeferry.redirect import read_entry, received_entries, redirect_commits, steps
 from lakeferry.redirect.move import Outcome
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.states import RedirectState
@@ -66,11 +66,11 @@ def withdraw_received(
 def _has_arrived(log: DeltaLog, state: TableState) -> bool:
     """Return whether a table's entry, readable or not, arrived by transfer."""
     try:
-        redirect = dialects.read(state.protocol, state.metadata, log.store.uri)
+        redirect = read_entry.read(state.protocol, state.metadata, log.store.uri)
         if redirect is not None:
             return not received_entries.counts(log.store, redirect)
         # A property without its feature would be in the way of a redirect of our own.
-        stray = dialects.stray(state.protocol, state.metadata)
+        stray = read_entry.stray(state.protocol, state.metadata)
         return bool(stray) and received_entries.is_received(log.store)
     except RedirectSpecInvalid:
         return received_entries.is_received(log.store)

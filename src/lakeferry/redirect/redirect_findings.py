@@ -22,7 +22,15 @@ from lakeferry.errors import (
 from lakeferry.log import features
 from lakeferry.log.replay import Snapshot
 from lakeferry.log.replay import TableState as TableState
-from lakeferry.redirect import dialects, entry, lineage, move, received_entries, redirect_commits
+from lakeferry.redirect import (
+    dialects,
+    entry,
+    lineage,
+    move,
+    read_entry,
+    received_entries,
+    redirect_commits,
+)
 from lakeferry.redirect.enable import move_record
 from lakeferry.redirect.entry import Data, Redirect, Rule
 from lakeferry.redirect.resolve import find_in_catalog
@@ -70,7 +78,7 @@ def describe_redirect(
     odd: list[RedirectFinding] = []
     redirect: Redirect | None = None
     try:
-        redirect = dialects.read(protocol, metadata, location)
+        redirect = read_entry.read(protocol, metadata, location)
     except RedirectSpecInvalid as invalid:
         odd.append(("redirect_spec_invalid", str(invalid)))
     if redirect is not None and redirect.doubled:
@@ -81,7 +89,7 @@ def describe_redirect(
             "property_without_feature",
             f"{name} is set and the protocol lacks its feature: it has no effect",
         )
-        for name in dialects.stray(protocol, metadata)
+        for name in read_entry.stray(protocol, metadata)
     ]
     odd += [
         (
@@ -206,7 +214,7 @@ def about_lock(
     if redirect.journal is None or redirect.journal.data is Data.EXISTING:
         return
     try:
-        lock = dialects.read(there.protocol, there.metadata, place)
+        lock = read_entry.read(there.protocol, there.metadata, place)
     except RedirectSpecInvalid as invalid:
         yield "redirect_spec_invalid", str(invalid)
         return

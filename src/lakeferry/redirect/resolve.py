@@ -46,7 +46,7 @@ from lakeferry.errors import (
 from lakeferry.log import features, paths
 from lakeferry.log.paths import LogFile
 from lakeferry.log.replay import TableState as TableState
-from lakeferry.redirect import dialects, lineage, move, received_entries
+from lakeferry.redirect import lineage, move, read_entry, received_entries
 from lakeferry.redirect.entry import Redirect, RedirectTarget, Rule
 from lakeferry.redirect.states import RedirectState
 from lakeferry.storage import Store, normalise, open_store
@@ -362,12 +362,12 @@ def redirect_of(
     state: TableState, place: str, warn: Callable[[str], None] = lambda _: None
 ) -> Redirect | None:
     """Return the redirect that a table carries; warn if its entry is unusual."""
-    for name in dialects.stray(state.protocol, state.metadata):
+    for name in read_entry.stray(state.protocol, state.metadata):
         warn(
             f"{place} has the property {name} without its table feature: the redirect isn't "
             "followed"
         )
-    found = dialects.read(state.protocol, state.metadata, place)
+    found = read_entry.read(state.protocol, state.metadata, place)
     if found is not None and found.doubled:
         warn(f"{place} has redirects of both modes: the reader-writer one is followed")
     return found

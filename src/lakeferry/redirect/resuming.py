@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from lakeferry.errors import InvalidInput, RedirectIllegalTransition, RedirectTargetNotEmpty
 from lakeferry.log.replay import TableState as TableState
-from lakeferry.redirect import cancel, catalog_name, dialects, entry, states, steps
+from lakeferry.redirect import cancel, catalog_name, entry, read_entry, states, steps
 from lakeferry.redirect import move as moving
 from lakeferry.redirect.disable import disabling
 from lakeferry.redirect.disable.bring_back import check_target
@@ -32,7 +32,7 @@ def resume(setting: Setting, source_uri: str, name: str | None = None) -> Outcom
     """
     source = setting.log(source_uri)
     state = source.state()
-    redirect = dialects.read(state.protocol, state.metadata, source_uri)
+    redirect = read_entry.read(state.protocol, state.metadata, source_uri)
     record = move_record.read_record(source.store) if redirect is None else None
     if record is not None:
         request = record.request

@@ -7,7 +7,7 @@ from typing import Any
 
 from lakeferry.errors import LakeferryError, NotATable, RedirectSpecInvalid, TableNotFound
 from lakeferry.log.replay import TableState as TableState
-from lakeferry.redirect import dialects, lineage, received_entries, redirect_findings
+from lakeferry.redirect import lineage, read_entry, received_entries, redirect_findings
 from lakeferry.redirect.enable import unfinished_move as unfinished
 from lakeferry.redirect.enable.unfinished_move import Unfinished
 from lakeferry.redirect.entry import Redirect, Rule
@@ -65,13 +65,13 @@ def status(setting: Setting, source_uri: str) -> Status:
     source = setting.log(source_uri)
     state = source.state()
     try:
-        redirect = dialects.read(state.protocol, state.metadata, source_uri)
+        redirect = read_entry.read(state.protocol, state.metadata, source_uri)
     except RedirectSpecInvalid as invalid:
         if received_entries.is_received(source.store):
             invalid.remedy = f"remove it: lakeferry redirect disable {shell_safe(source_uri)}"
         raise
     if redirect is None:
-        dialects.check_no_stray(state.protocol, state.metadata, source_uri)
+        read_entry.check_no_stray(state.protocol, state.metadata, source_uri)
         found, odd = unfinished.describe_unfinished_move(setting, source.store)
         return Status(
             RedirectState.NORMAL,

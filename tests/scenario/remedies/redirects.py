@@ -288,7 +288,7 @@ def a_circle_is_broken(witness: Witness) -> None:
 
 
 @follows(
-    "dialects.py: correct the redirect's table property with the program that set it, or "
+    "read_entry.py: correct the redirect's table property with the program that set it, or "
     "remove the property"
 )
 def an_entry_that_makes_no_sense_is_removed(witness: Witness) -> None:
@@ -299,7 +299,7 @@ def an_entry_that_makes_no_sense_is_removed(witness: Witness) -> None:
     witness.done("files", table)
 
 
-@follows("dialects.py: remove the property: ALTER TABLE ... UNSET TBLPROPERTIES ('{}')")
+@follows("read_entry.py: remove the property: ALTER TABLE ... UNSET TBLPROPERTIES ('{}')")
 def a_property_without_its_feature_is_removed(witness: Witness) -> None:
     name = "delta.redirectReaderWriter"
     table = witness.lake.make("t", ORDERS.then(SetProperties(((name, entry("file:///x")),))))

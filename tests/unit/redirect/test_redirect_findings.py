@@ -20,7 +20,7 @@ from lakeferry.errors import (
 )
 from lakeferry.log import actions
 from lakeferry.log.commit import Transaction
-from lakeferry.redirect import dialects, move
+from lakeferry.redirect import move, read_entry
 from lakeferry.redirect.disable.bring_back import Way
 from lakeferry.redirect.entry import Redirect
 from lakeferry.redirect.resolve import Resolver
@@ -215,7 +215,7 @@ def test_an_old_entry_that_is_back_leads_nowhere(
 
 def redirect_of(source: Store) -> Redirect:
     state = DeltaLog(source).state()
-    found = dialects.read(state.protocol, state.metadata, source.uri)
+    found = read_entry.read(state.protocol, state.metadata, source.uri)
     assert found is not None
     return found
 

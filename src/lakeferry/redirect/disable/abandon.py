@@ -13,11 +13,11 @@ from lakeferry.errors import LakeferryError, RedirectIllegalTransition
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.redirect import (
     data_completeness,
-    dialects,
     entry,
     file_removal,
     lineage,
     move,
+    read_entry,
     received_entries,
     states,
     steps,
@@ -78,7 +78,7 @@ def finish_abandon(setting: Setting, source: DeltaLog, state: TableState) -> int
 def present(source: DeltaLog, state: TableState) -> Redirect | None:
     """Return the redirect whose target can be given up; refuse one that isn't READY yet."""
     uri = source.store.uri
-    redirect = dialects.read(state.protocol, state.metadata, uri)
+    redirect = read_entry.read(state.protocol, state.metadata, uri)
     if redirect is None:
         return None
     entry.check_own_redirect(redirect, uri)
@@ -123,7 +123,7 @@ def _look(setting: Setting, source: DeltaLog, state: TableState, redirect: Redir
 def _closed_for(target: DeltaLog, redirect: Redirect) -> str | None:
     """Return the source for which a target was closed, if it isn't this redirect's source."""
     there, place = target.state(), target.store.uri
-    lock = dialects.read(there.protocol, there.metadata, place)
+    lock = read_entry.read(there.protocol, there.metadata, place)
     if (
         lock is None
         or not is_closed(lock, place)
@@ -184,7 +184,7 @@ def _lost_versions(target: DeltaLog | None, source: TableState) -> int | None:
         return None
     try:
         there = target.state()
-        lock = dialects.read(there.protocol, there.metadata, target.store.uri)
+        lock = read_entry.read(there.protocol, there.metadata, target.store.uri)
     except LakeferryError:
         return None
     return max(there.version - (lock is not None) - source.version, 0)

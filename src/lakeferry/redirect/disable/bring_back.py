@@ -52,6 +52,7 @@ from lakeferry.redirect import (
     file_removal,
     lineage,
     move,
+    read_entry,
     received_entries,
     redirect_commits,
     states,
@@ -132,7 +133,7 @@ def _ending(redirect: Redirect, arrived: bool) -> str:
 
 def is_of_move(state: TableState, source_uri: str, redirect: Redirect) -> bool:
     """Return whether a table has a redirect, and it is of the same move as ``redirect``."""
-    found = dialects.read(state.protocol, state.metadata, source_uri)
+    found = read_entry.read(state.protocol, state.metadata, source_uri)
     if found is None or found.journal is None or redirect.journal is None:
         return found is not None and found.journal is redirect.journal
     return found.journal.move_id == redirect.journal.move_id
@@ -236,7 +237,7 @@ class Way:
                 self.check_removal()
                 self._fill(state.version - 1)
                 return
-            dialects.check_no_stray(state.protocol, state.metadata, self.target.store.uri)
+            read_entry.check_no_stray(state.protocol, state.metadata, self.target.store.uri)
             # A lock is permanent, so it isn't set if source and target have diverged.
             self.own_commits(self.source.state())
             if conflict is None:
@@ -402,7 +403,7 @@ class Way:
         has brought back. It is ignored.
         """
         place = self.target.store.uri
-        found = dialects.read(state.protocol, state.metadata, place)
+        found = read_entry.read(state.protocol, state.metadata, place)
         if found is None:
             return None
         # Anyone who received the table's history knows the move's id and could forge an entry.
@@ -496,7 +497,7 @@ class Way:
     def bring(self) -> int:
         """Copy the changes back and end the redirect; return the source's last version."""
         state = self.source.state()
-        found = dialects.read(state.protocol, state.metadata, self.source.store.uri)
+        found = read_entry.read(state.protocol, state.metadata, self.source.store.uri)
         if found is not None and found.state is RedirectState.READY:
             self._check_same_move(state)
             last = self.locked_version - 1
@@ -670,7 +671,7 @@ def drop_target(
     ``place`` is where the target was. A later cleanup needs it, as the target's name may lead
     elsewhere by then. ``abandoned``: what was written to the target wasn't copied back.
     """
-    redirect = dialects.read(state.protocol, state.metadata, source.store.uri)
+    redirect = read_entry.read(state.protocol, state.metadata, source.store.uri)
     if redirect is None or redirect.state is RedirectState.DROPPING:
         return state
     states.after(redirect.state, RedirectEvent.DISABLE, source.store.uri)
@@ -704,7 +705,7 @@ def drop_target(
 
 def remove(setting: Setting, source: DeltaLog, state: TableState) -> int:
     """Remove the entry and the feature; succeed if another process just did so."""
-    redirect = dialects.read(state.protocol, state.metadata, source.store.uri)
+    redirect = read_entry.read(state.protocol, state.metadata, source.store.uri)
     if redirect is None:
         return state.version
     states.after(redirect.state, RedirectEvent.REMOVE, source.store.uri)
@@ -712,6 +713,6 @@ def remove(setting: Setting, source: DeltaLog, state: TableState) -> int:
         return redirect_commits.remove_entry(setting, source, state, redirect)
     except CommitConflict:
         now = source.state()
-        if dialects.read(now.protocol, now.metadata, source.store.uri) is not None:
+        if read_entry.read(now.protocol, now.metadata, source.store.uri) is not None:
             raise
         return now.version

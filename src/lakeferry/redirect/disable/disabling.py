@@ -28,10 +28,10 @@ from lakeferry.errors import (
 )
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.redirect import (
-    dialects,
     entry,
     lineage,
     move,
+    read_entry,
     received_entries,
     redirect_commits,
     states,
@@ -70,7 +70,7 @@ def disable(
         return abandon.abandon_target(setting, source_uri)
     source = setting.log(source_uri)
     state = source.state()
-    redirect = dialects.read(state.protocol, state.metadata, source_uri)
+    redirect = read_entry.read(state.protocol, state.metadata, source_uri)
     if redirect is None:
         return _finish(setting, source, state, options)
     entry.check_own_redirect(redirect, source_uri)
@@ -216,7 +216,7 @@ def _ended_redirects(
             continue
         try:
             before = source.state(version - 1)
-            redirect = dialects.read(before.protocol, before.metadata, source.store.uri)
+            redirect = read_entry.read(before.protocol, before.metadata, source.store.uri)
         except LakeferryError:
             return
         # Redirects in another state were never READY: cancelled moves, frozen tables.
@@ -233,13 +233,13 @@ def _lock_of(target: DeltaLog, ended: int) -> tuple[Redirect | None, int]:
     """
     try:
         state = target.state()
-        return dialects.read(state.protocol, state.metadata, target.store.uri), state.version
+        return read_entry.read(state.protocol, state.metadata, target.store.uri), state.version
     except (TableNotFound, NotATable, CorruptLog):
         # Both ends say DROPPING at the version before the source's NORMAL.
         found = redirect_commits.read_commit(target.store, ended - 1)
     if found is None or found[1].protocol is None or found[1].metadata is None:
         return None, ended - 1
-    lock = dialects.read(found[1].protocol, found[1].metadata, target.store.uri)
+    lock = read_entry.read(found[1].protocol, found[1].metadata, target.store.uri)
     return lock, ended - 1
 
 
@@ -254,7 +254,7 @@ def has_begun(setting: Setting, redirect: Redirect) -> bool:
         state = target.state()
     except (TableNotFound, NotATable):
         return False
-    found = dialects.read(state.protocol, state.metadata, target.store.uri)
+    found = read_entry.read(state.protocol, state.metadata, target.store.uri)
     return (
         found is not None
         and found.state is RedirectState.DROPPING

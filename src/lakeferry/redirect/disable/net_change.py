@@ -27,7 +27,7 @@ from lakeferry.log.replay import Snapshot
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.log.rewrite import Fetched, Rewrite, rewrite_vectors
 from lakeferry.log.segment import Segment
-from lakeferry.redirect import dialects, lineage, redirect_commits, steps
+from lakeferry.redirect import lineage, read_entry, redirect_commits, steps
 from lakeferry.redirect.entry import Redirect
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.states import RedirectState
@@ -214,7 +214,7 @@ def _commit(
     setting: Setting, source: DeltaLog, theirs: Snapshot, rewrite: Rewrite, state: TableState
 ) -> TableState:
     mine = source.snapshot(state.version)
-    redirect = dialects.read(mine.protocol, mine.metadata, source.store.uri)
+    redirect = read_entry.read(mine.protocol, mine.metadata, source.store.uri)
     assert redirect is not None
     bare = redirect_commits.bare(theirs.protocol, theirs.metadata, redirect.journal)
     after = bare.carrying(redirect.in_state(RedirectState.READY))

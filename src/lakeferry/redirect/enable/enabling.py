@@ -36,9 +36,9 @@ from lakeferry.log.replay import TableState as TableState
 from lakeferry.redirect import (
     cancel,
     catalog_name,
-    dialects,
     lineage,
     managed_place,
+    read_entry,
     redirect_commits,
     settling,
     states,
@@ -77,7 +77,7 @@ def enable(setting: Setting, request: Request, state: TableState | None = None) 
     """
     source = setting.log(request.source)
     state = source.state() if state is None else state
-    redirect = dialects.read(state.protocol, state.metadata, request.source)
+    redirect = read_entry.read(state.protocol, state.metadata, request.source)
     if redirect is not None:
         return again.answer(setting, source, state, redirect, request)
     states.after(RedirectState.NORMAL, RedirectEvent.ENABLE, request.source)
@@ -179,7 +179,7 @@ def _clear_after_cancel(
         # The process that cancelled stops when it loses the claim; we delete the rest.
         revoked = log_staging.revoke_claim(target, claim)
         now = source.state()
-        if dialects.read(now.protocol, now.metadata, source.store.uri) is not None:
+        if read_entry.read(now.protocol, now.metadata, source.store.uri) is not None:
             # Another move of the table has begun, perhaps to this place; that move cleans up.
             return
         log = managed_place.log_at(setting, target)
@@ -479,7 +479,7 @@ def _give_way(
 
     def is_ours(by: Claim) -> bool:
         state = source.state()
-        present = dialects.read(state.protocol, state.metadata, source.store.uri)
+        present = read_entry.read(state.protocol, state.metadata, source.store.uri)
         here = False
         if present is not None and present.target is not None:
             here = same_place(moving.place_of_target(present), store.uri)

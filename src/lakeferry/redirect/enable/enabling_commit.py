@@ -5,8 +5,8 @@ from __future__ import annotations
 from lakeferry.log import protocols
 from lakeferry.log.commit import Conflict
 from lakeferry.log.replay import TableState as TableState
-from lakeferry.redirect import dialects, received_entries, redirect_commits, steps
 from lakeferry.redirect import move as moving
+from lakeferry.redirect import read_entry, received_entries, redirect_commits, steps
 from lakeferry.redirect.enable import preflight, repeated_enable
 from lakeferry.redirect.enable.preflight import Request
 from lakeferry.redirect.entry import Redirect
@@ -36,7 +36,7 @@ def commit_enabling(
     conflict: Conflict | None = None
     for _ in range(MAX_BEGINNINGS):
         state, known = known or source.state(), None
-        present = dialects.read(state.protocol, state.metadata, request.source)
+        present = read_entry.read(state.protocol, state.metadata, request.source)
         if present is not None:
             raise repeated_enable.in_progress(request.source, present)
         preflight.check_move(setting, request, state)

@@ -23,7 +23,7 @@ from lakeferry.errors import (
 )
 from lakeferry.log.commit import Conflict
 from lakeferry.log.replay import TableState as TableState
-from lakeferry.redirect import dialects, lineage, redirect_commits, steps
+from lakeferry.redirect import lineage, read_entry, redirect_commits, steps
 from lakeferry.redirect import move as moving
 from lakeferry.redirect.enable import enabling_commit
 from lakeferry.redirect.enable.preflight import Request
@@ -123,7 +123,7 @@ def _check_target(setting: Setting, source: str, place: str) -> None:
     resolver.check_leads_elsewhere(place, source)
     for each in resolver.resolve(place).chain:
         state = setting.log(each).state()
-        redirect = dialects.read(state.protocol, state.metadata, each)
+        redirect = read_entry.read(state.protocol, state.metadata, each)
         if redirect is not None and redirect.state.refuses_writers:
             raise _unwritable(each, redirect)
 

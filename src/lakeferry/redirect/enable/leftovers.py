@@ -17,7 +17,7 @@ from functools import partial
 
 from lakeferry.errors import LakeferryError, NotATable, RedirectTargetNotEmpty, TableNotFound
 from lakeferry.log import paths
-from lakeferry.redirect import dialects, move, steps
+from lakeferry.redirect import move, read_entry, steps
 from lakeferry.redirect.enable import log_staging, move_record
 from lakeferry.redirect.enable.log_staging import Claim
 from lakeferry.redirect.redirect_context import Setting
@@ -104,7 +104,7 @@ def _has_no_move(setting: Setting, claim: Claim, place: str) -> bool:
     """Return whether a claim's source has no redirect that leads to the place."""
     try:
         state = setting.log(claim.source).state()
-        redirect = dialects.read(state.protocol, state.metadata, claim.source)
+        redirect = read_entry.read(state.protocol, state.metadata, claim.source)
         if redirect is None or redirect.target is None:
             return True
         return not same_place(move.place_of_target(redirect), place)

@@ -31,7 +31,7 @@ from lakeferry.log import paths
 from lakeferry.log.paths import LogFile, LogFileKind
 from lakeferry.log.rewrite import Rewrite, rewrite_lines
 from lakeferry.log.segment import Listing
-from lakeferry.redirect import dialects
+from lakeferry.redirect import read_entry
 from lakeferry.redirect.entry import Data
 from lakeferry.redirect.states import RedirectState
 from lakeferry.storage import Store
@@ -159,7 +159,7 @@ def _is_closed(store: Store) -> bool:
     """Return whether the table at a place is a closed target."""
     try:
         state = DeltaLog(store).state()
-        lock = dialects.read(state.protocol, state.metadata, store.uri)
+        lock = read_entry.read(state.protocol, state.metadata, store.uri)
     except LakeferryError:
         return False
     return lock is not None and lock.state is RedirectState.DROPPING and lock.is_target(store.uri)

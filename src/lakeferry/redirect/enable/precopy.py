@@ -16,7 +16,7 @@ from lakeferry.log.paths import LogFile, LogFileKind
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.log.rewrite import Absolute, Adopted
 from lakeferry.log.segment import Checkpoint, Listing, Segment
-from lakeferry.redirect import dialects, steps
+from lakeferry.redirect import read_entry, steps
 from lakeferry.redirect.enable import log_staging
 from lakeferry.redirect.entry import Data
 from lakeferry.redirect.redirect_context import Setting
@@ -87,7 +87,7 @@ class Crossing:
             listing = self.source.listing()
             if listing.newest_version != state.version:
                 state = self.source.state()
-            if dialects.read(state.protocol, state.metadata, self.source.store.uri) is not None:
+            if read_entry.read(state.protocol, state.metadata, self.source.store.uri) is not None:
                 # Another process moves the table; its ENABLING commit must not be copied.
                 return state
             self.round(listing)

@@ -18,7 +18,7 @@ from lakeferry.errors import (
 )
 from lakeferry.log import features, properties, timestamps
 from lakeferry.log.replay import TableState as TableState
-from lakeferry.redirect import dialects, managed_place
+from lakeferry.redirect import managed_place, read_entry
 from lakeferry.redirect.enable import log_staging
 from lakeferry.redirect.entry import (
     Data,
@@ -118,7 +118,7 @@ def check_table(setting: Setting, request: Request, state: TableState) -> None:
     features.check_carriable(state.protocol)
     features.check_readable(state.protocol)
     features.check_writable(state.protocol)
-    dialects.check_no_stray(state.protocol, state.metadata, request.source)
+    read_entry.check_no_stray(state.protocol, state.metadata, request.source)
     _check_dialects(request)
     _check_catalog(setting, request)
 

@@ -13,7 +13,7 @@ from functools import partial
 
 from lakeferry.errors import LakeferryError, RedirectInProgress, RedirectTargetNotEmpty
 from lakeferry.log import paths
-from lakeferry.redirect import dialects, managed_place, received_entries, steps
+from lakeferry.redirect import managed_place, read_entry, received_entries, steps
 from lakeferry.redirect.enable import log_staging, move_record, preflight
 from lakeferry.redirect.enable.log_staging import Claim
 from lakeferry.redirect.enable.move_record import MoveRecord
@@ -180,7 +180,7 @@ def _delete_copies(
     if without or (found is not None and found.is_of(record.claim)):
         revoked = log_staging.revoke_claim(store, record.claim)
         now = source.state()
-        if dialects.read(now.protocol, now.metadata, source.store.uri) is not None:
+        if read_entry.read(now.protocol, now.metadata, source.store.uri) is not None:
             if log_staging.is_place_claimed(store, revoked):
                 _give_back(store, found)
             return None

@@ -15,7 +15,7 @@ from lakeferry.errors import (
     TableNotFound,
 )
 from lakeferry.log import paths
-from lakeferry.redirect import dialects, received_entries
+from lakeferry.redirect import dialects, read_entry, received_entries
 from lakeferry.storage import Store
 from lakeferry.table import DeltaLog
 from lakeferry.table.misnamed import is_file, table_above
@@ -41,7 +41,7 @@ def arrived_entry(store: Store) -> str | None:
         state = DeltaLog(store).state()
         names = [name for name in dialects.PROPERTIES if name in state.metadata.configuration]
         # An entry that was set here needs no warning.
-        redirect = dialects.read(state.protocol, state.metadata, store.uri) if names else None
+        redirect = read_entry.read(state.protocol, state.metadata, store.uri) if names else None
         if redirect is not None and received_entries.counts(store, redirect):
             return None
     except RedirectSpecInvalid:
