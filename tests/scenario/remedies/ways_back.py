@@ -232,7 +232,10 @@ def a_target_that_was_there_before_stays(witness: Witness) -> None:
     witness.done(*words)
 
 
-@follows("net_change.py: leave out --bring-back, and copy the rows that you need from the target")
+@follows(
+    "bring_back_existing.py: leave out --bring-back, and copy the rows that you need from the "
+    "target"
+)
 def changes_behind_another_program_s_redirect_are_left_there(witness: Witness) -> None:
     target = witness.lake.make("n")
     table = witness.lake.make("t", redirected(("delta.redirectReaderWriter", entry(target))))
@@ -242,7 +245,10 @@ def changes_behind_another_program_s_redirect_are_left_there(witness: Witness) -
     witness.done(*words)
 
 
-@follows("net_change.py: leave out --bring-back, and copy the rows that you need from the target")
+@follows(
+    "bring_back_existing.py: leave out --bring-back, and copy the rows that you need from the "
+    "target"
+)
 def two_files_of_one_name_stay_where_they_are(witness: Witness) -> None:
     source = to_existing(witness)
     name = delta_log(witness, "t").snapshot().files["path"][0].as_py()

@@ -36,7 +36,7 @@ from lakeferry.redirect import (
     redirect_commits,
     states,
 )
-from lakeferry.redirect.disable import abandon, net_change, no_way_back
+from lakeferry.redirect.disable import abandon, bring_back_existing, no_way_back
 from lakeferry.redirect.disable.bring_back import (
     Way,
     disable_command,
@@ -297,7 +297,7 @@ def _disable_existing(
     objects = size_bytes = 0
     if options.bring_back and redirect.state is RedirectState.READY:
         target = setting.log(target_place(setting, redirect, source.store.uri))
-        state, objects, size_bytes = net_change.bring_existing(
+        state, objects, size_bytes = bring_back_existing.bring_existing(
             setting, source, target, state, redirect
         )
     state = drop_target(setting, source, state)

@@ -10,25 +10,24 @@ withdrawal is refused.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeferry.engine import CheckPlan, CopyPlan, CopyTotals
-from lakeferry.errors import Diverged, InvalidInput, MissingFile
-from lakeferry.log import actions, features, file_actions, protocols, row_ids
+from lakeferry.engine import CheckPlan
+from lakeferry.errors import Diverged, MissingFile
+from lakeferry.log import file_actions, row_ids
 from lakeferry.log.actions import DomainMetadata, Txn
 from lakeferry.log.commit import Conflict, Reads, Transaction
 from lakeferry.log.lines import Lines
 from lakeferry.log.replay import Snapshot
 from lakeferry.log.replay import TableState as TableState
-from lakeferry.log.rewrite import Fetched, Rewrite, rewrite_vectors
+from lakeferry.log.rewrite import Rewrite, rewrite_vectors
 from lakeferry.log.segment import Segment
 from lakeferry.redirect import lineage, read_entry, redirect_commits, steps
-from lakeferry.redirect.entry import Redirect
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.states import RedirectState
 from lakeferry.storage import Store
@@ -74,72 +73,7 @@ def bring(way: Way, state: TableState) -> TableState:
         way.target.working_around(way.target.segment(last), partial(way.copy, resumed=True))
     theirs = way.target.snapshot(last)
     way.check_still_there()
-    return _commit(way.setting, way.source, theirs, way.rewrite, state)
-
-
-def bring_existing(
-    setting: Setting, source: DeltaLog, target: DeltaLog, state: TableState, redirect: Redirect
-) -> tuple[TableState, int, int]:
-    """Commit the changes of an existing target; return the source's state, objects and bytes.
-
-    Source and target are independent tables: each keeps its id, and a name that both use
-    for different files is refused.
-    """
-    since = redirect.journal.ready_version if redirect.journal else None
-    if since is None:
-        raise InvalidInput(
-            "the changes can't be brought back",
-            cause="another program made the redirect, and the time when it became READY is unknown",
-            remedy="leave out --bring-back, and copy the rows that you need from the target",
-        )
-    own_commits(source, target.store.uri, since, state)
-    segment = target.segment()
-    theirs = target.snapshot_of(segment)
-    rewrite = Fetched(source.store.uri, target.store.uri)
-
-    setting.step(steps.copy_step("copy_changes", target.store.uri, source.store.uri))
-
-    def copy(segment: Segment) -> CopyTotals:
-        refuse_clashes(setting, source, target, segment, theirs, rewrite)
-        engine = setting.engine(*setting.measure(target.store, segment))
-        totals = engine.copy(
-            CopyPlan(target.store.config, source.store.config, segment, rewrite, True),
-            setting.observer,
-        )
-        if totals.missing_count:
-            refuse_lost(setting, target.store, segment, rewrite, source.store)
-        return totals
-
-    totals = target.working_around(segment, copy)
-    mine = source.state(state.version)
-    merged = protocols.adding(mine.protocol, sorted(features.implied_features(theirs.protocol)))
-    kept = actions.changed(theirs.metadata, id=mine.metadata.id)
-    theirs = replace(theirs, protocol=merged, metadata=kept)
-    return _commit(setting, source, theirs, rewrite, state), totals.objects, totals.bytes
-
-
-def refuse_clashes(
-    setting: Setting,
-    source: DeltaLog,
-    target: DeltaLog,
-    segment: Segment,
-    theirs: Snapshot,
-    rewrite: Rewrite,
-) -> None:
-    """Refuse if a file of the target would replace another file at the source."""
-    named = theirs.files["path"].combine_chunks().cast(pa.string())
-    doubled = pc.count_distinct(named).as_py() - pc.count_distinct(rewrite(named)).as_py()
-    plan = CheckPlan(target.store.config, segment, rewrite, source.store.config)
-    found = setting.engine(theirs.num_files, 0).check(plan, setting.observer)
-    if found.unequal_count or doubled:
-        example = found.unequal[0] if found.unequal else "a file that the log names in two ways"
-        raise Diverged(
-            f"{target.store.uri} can't be brought back to {source.store.uri}",
-            cause=f"both have files of the same name but different sizes: {example}",
-            remedy="leave out --bring-back, and copy the rows that you need from the target",
-            location=source.store.uri,
-            target=target.store.uri,
-        )
+    return commit_net_change(way.setting, way.source, theirs, way.rewrite, state)
 
 
 def refuse_lost(
@@ -210,9 +144,10 @@ def _diverged(source_uri: str, target_uri: str, why: str) -> Diverged:
     )
 
 
-def _commit(
+def commit_net_change(
     setting: Setting, source: DeltaLog, theirs: Snapshot, rewrite: Rewrite, state: TableState
 ) -> TableState:
+    """Commit at the source what makes it equal to ``theirs``; return its new state."""
     mine = source.snapshot(state.version)
     redirect = read_entry.read(mine.protocol, mine.metadata, source.store.uri)
     assert redirect is not None

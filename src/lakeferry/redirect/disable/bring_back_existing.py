@@ -1,0 +1,91 @@
+"""Copies the changes of an existing target back, and refuses names that both tables use.
+
+The target was a table of its own before the redirect, so no version number matches: the changes
+come back in one commit (:mod:`~lakeferry.redirect.disable.net_change`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeferry.engine import CheckPlan, CopyPlan, CopyTotals
+from lakeferry.errors import Diverged, InvalidInput
+from lakeferry.log import actions, features, protocols
+from lakeferry.log.replay import Snapshot
+from lakeferry.log.replay import TableState as TableState
+from lakeferry.log.rewrite import Fetched, Rewrite
+from lakeferry.log.segment import Segment
+from lakeferry.redirect import steps
+from lakeferry.redirect.disable import net_change
+from lakeferry.redirect.entry import Redirect
+from lakeferry.redirect.redirect_context import Setting
+from lakeferry.table import DeltaLog
+
+
+def bring_existing(
+    setting: Setting, source: DeltaLog, target: DeltaLog, state: TableState, redirect: Redirect
+) -> tuple[TableState, int, int]:
+    """Commit the changes of an existing target; return the source's state, objects and bytes.
+
+    Source and target are independent tables: each keeps its id, and a name that both use
+    for different files is refused.
+    """
+    since = redirect.journal.ready_version if redirect.journal else None
+    if since is None:
+        raise InvalidInput(
+            "the changes can't be brought back",
+            cause="another program made the redirect, and the time when it became READY is unknown",
+            remedy="leave out --bring-back, and copy the rows that you need from the target",
+        )
+    net_change.own_commits(source, target.store.uri, since, state)
+    segment = target.segment()
+    theirs = target.snapshot_of(segment)
+    rewrite = Fetched(source.store.uri, target.store.uri)
+
+    setting.step(steps.copy_step("copy_changes", target.store.uri, source.store.uri))
+
+    def copy(segment: Segment) -> CopyTotals:
+        refuse_clashes(setting, source, target, segment, theirs, rewrite)
+        engine = setting.engine(*setting.measure(target.store, segment))
+        totals = engine.copy(
+            CopyPlan(target.store.config, source.store.config, segment, rewrite, True),
+            setting.observer,
+        )
+        if totals.missing_count:
+            net_change.refuse_lost(setting, target.store, segment, rewrite, source.store)
+        return totals
+
+    totals = target.working_around(segment, copy)
+    mine = source.state(state.version)
+    merged = protocols.adding(mine.protocol, sorted(features.implied_features(theirs.protocol)))
+    kept = actions.changed(theirs.metadata, id=mine.metadata.id)
+    theirs = replace(theirs, protocol=merged, metadata=kept)
+    brought = net_change.commit_net_change(setting, source, theirs, rewrite, state)
+    return brought, totals.objects, totals.bytes
+
+
+def refuse_clashes(
+    setting: Setting,
+    source: DeltaLog,
+    target: DeltaLog,
+    segment: Segment,
+    theirs: Snapshot,
+    rewrite: Rewrite,
+) -> None:
+    """Refuse if a file of the target would replace another file at the source."""
+    named = theirs.files["path"].combine_chunks().cast(pa.string())
+    doubled = pc.count_distinct(named).as_py() - pc.count_distinct(rewrite(named)).as_py()
+    plan = CheckPlan(target.store.config, segment, rewrite, source.store.config)
+    found = setting.engine(theirs.num_files, 0).check(plan, setting.observer)
+    if found.unequal_count or doubled:
+        example = found.unequal[0] if found.unequal else "a file that the log names in two ways"
+        raise Diverged(
+            f"{target.store.uri} can't be brought back to {source.store.uri}",
+            cause=f"both have files of the same name but different sizes: {example}",
+            remedy="leave out --bring-back, and copy the rows that you need from the target",
+            location=source.store.uri,
+            target=target.store.uri,
+        )
