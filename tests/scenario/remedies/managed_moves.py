@@ -15,9 +15,9 @@ _CRASHES = "tests/simulation/test_managed_move_crashes.py"
 
 NEEDS_A_PERSON.update(
     {
-        "managed_commits.py: switch that off first: ALTER TABLE ... UNSET TBLPROPERTIES ('{}'), "
+        "managed_refusals.py: switch that off first: ALTER TABLE ... UNSET TBLPROPERTIES ('{}'), "
         "and drop the feature; or leave out --managed": (
-            "another engine has to act: tests/unit/redirect/test_managed_commits.py::"
+            "another engine has to act: tests/unit/redirect/enable/test_managed_refusals.py::"
             "test_a_table_in_two_formats_is_refused"
         ),
         "managed_loss.py: ask the catalog's administrator for {}; if it was dropped, 'lakeferry "
@@ -85,7 +85,7 @@ def what_cannot_be_managed_gets_a_name_and_nothing_else(witness: Witness) -> Non
         witness.done(*_enable(witness, f"{schema}.t"), **variables)
 
 
-@follows("managed_commits.py: remove the property, or make it shorter; or leave out --managed")
+@follows("managed_refusals.py: remove the property, or make it shorter; or leave out --managed")
 def a_long_property_is_made_shorter(witness: Witness) -> None:
     long = History().then(Append(1), SetProperties((("note", "x" * 256),)))
     witness.lake.make("t", long)

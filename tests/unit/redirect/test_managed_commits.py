@@ -6,9 +6,8 @@ import json
 
 import pytest
 
-from lakeferry.errors import CorruptLog, InvalidInput, UnsupportedFeature
+from lakeferry.errors import CorruptLog
 from lakeferry.log.actions import CommitInfo, Metadata, Protocol
-from lakeferry.log.replay import TableState
 from lakeferry.redirect import managed_commits
 from lakeferry.redirect.managed_target import ManagedTarget, managed_target_of, private_name
 from lakeferry.redirect.redirect_commits import Bare
@@ -67,33 +66,6 @@ def test_the_time_of_n_is_the_one_that_the_source_states() -> None:
     assert info.in_commit_timestamp == 1_000
     with pytest.raises(CorruptLog):
         managed_commits.info_at_target(bare(), 7, CommitInfo({"operation": "WRITE"}))
-
-
-@pytest.mark.parametrize("key", ["long", "k" * 256])
-def test_a_property_that_a_catalog_cannot_keep_is_named(key: str) -> None:
-    value = "x" * (256 if key == "long" else 1)
-    state = TableState(3, Protocol(1, 2), bare(**{key: value}).metadata)
-    with pytest.raises(InvalidInput, match="256 characters") as refused:
-        managed_commits.check_fits(state, "file:///old")
-    assert refused.value.fields["value"] == key
-    fits = TableState(3, Protocol(1, 2), bare(long="x" * 255).metadata)
-    managed_commits.check_fits(fits, "file:///old")
-
-
-def test_properties_that_the_server_derives_have_any_length() -> None:
-    derived = {"delta.feature.icebergWriterCompatV1": "x" * 300}
-    managed_commits.check_fits(TableState(3, Protocol(1, 2), bare(**derived).metadata), "file:///o")
-
-
-def test_a_table_in_two_formats_is_refused() -> None:
-    formats = {"delta.universalFormat.enabledFormats": "iceberg"}
-    with pytest.raises(UnsupportedFeature, match="managed"):
-        managed_commits.check_fits(
-            TableState(3, Protocol(1, 2), bare(**formats).metadata), "f:///o"
-        )
-    compat = Protocol(1, 7, None, ("icebergCompatV2",))
-    with pytest.raises(UnsupportedFeature, match="managed"):
-        managed_commits.check_fits(TableState(3, compat, bare().metadata), "file:///old")
 
 
 def test_a_journal_keeps_the_target() -> None:

@@ -26,7 +26,13 @@ from lakeferry.log.catalog_changes import changes_of
 from lakeferry.log.latest_actions import LatestActions
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.redirect import managed_commits, managed_place, steps
-from lakeferry.redirect.enable import managed_probe, move_record, preflight, unfinished_move
+from lakeferry.redirect.enable import (
+    managed_probe,
+    managed_refusals,
+    move_record,
+    preflight,
+    unfinished_move,
+)
 from lakeferry.redirect.enable.preflight import Request
 from lakeferry.redirect.entry import RedirectTarget, TargetKind
 from lakeferry.redirect.managed_target import ManagedTarget, private_name
@@ -59,7 +65,7 @@ def located(setting: Setting, source: DeltaLog, request: Request, state: TableSt
             return replace(request, location=record.location, managed_target=known)
     preflight.check_table(setting, request, state)
     unfinished_move.check_no_unfinished_move(setting, source.store, request)
-    managed_commits.check_fits(state, request.source)
+    managed_refusals.check_fits(state, request.source)
     name = request.target.name
     assert name is not None
     tables.check(name, state.metadata)
