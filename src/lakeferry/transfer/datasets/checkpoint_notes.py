@@ -10,7 +10,7 @@ document that says which of the run's versions have them::
 It comes after the blocks, in the same archive, under its own hash. The files themselves aren't
 sent. A checkpoint repeats the commits; if it differed, in its rows or in footer statistics by
 which readers skip rows, readers would believe it and not the commits. The receiver makes its own
-from the commits (:mod:`lakeferry.transfer.datasets.delta.received_checkpoints`).
+from the commits (:mod:`lakeferry.transfer.datasets.delta.receiver_checkpoints`).
 
 Pure: no store, no clock. A document comes from a peer.
 """

@@ -212,12 +212,12 @@ def test_a_large_table_gets_the_newest_of_its_checkpoints(
     for _ in range(6):
         steps += [Append(2), h.Checkpoint(), Checksum()]
     source = History(LAYOUT).then(*steps).store()
-    monkeypatch.setattr("lakeferry.transfer.datasets.delta.received_checkpoints.MOST_ROWS", 0)
+    monkeypatch.setattr("lakeferry.transfer.datasets.delta.receiver_checkpoints.MOST_ROWS", 0)
     target = DictStore()
     transfer(source, target)
     assert beside_of(target) == Beside((6,), (6,))
     monkeypatch.setattr(
-        "lakeferry.transfer.datasets.delta.received_checkpoints.MOST_ROWS", 3 * (12 + 1)
+        "lakeferry.transfer.datasets.delta.receiver_checkpoints.MOST_ROWS", 3 * (12 + 1)
     )
     target = DictStore()
     transfer(source, target)

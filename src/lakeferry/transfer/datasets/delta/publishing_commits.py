@@ -8,9 +8,8 @@ The intent is written when all objects of the run exist, so that another process
 run after a crash. It is deleted when the head has moved. In between the commits become versions,
 in order, by put-if-absent. If another writer takes one of the versions, the run ends before it.
 
-Checkpoints that readers depend on are written on the way (``barrier_checkpoints.py``), and so are
-those that the sender has (``received_checkpoints.py``). The dataset decides which head the chain
-has, and who may change it.
+Checkpoints are written on the way (``receiver_checkpoints.py``). The dataset decides which head the
+chain has, and who may change it.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ from lakeferry.transfer.chain.hashes import LONGEST_TEXT, Multihash
 from lakeferry.transfer.datasets import checkpoint_notes
 from lakeferry.transfer.datasets.checkpoint_notes import NOTHING, Beside
 from lakeferry.transfer.datasets.dataset import Dataset
-from lakeferry.transfer.datasets.delta import barrier_checkpoints, root_checkpoints
-from lakeferry.transfer.datasets.delta.received_checkpoints import Rebuilding
+from lakeferry.transfer.datasets.delta import root_checkpoints
+from lakeferry.transfer.datasets.delta.receiver_checkpoints import Rebuilding, guarded
 from lakeferry.transfer.datasets.delta.root_checkpoints import CHAIN_FOLDER
 from lakeferry.transfer.datasets.delta.version_blocks import DeltaBlock
 
@@ -96,7 +95,7 @@ class RunPublication:
         """Prepare for a run whose objects all exist; no request is sent yet."""
         self._log = log
         self._run = run
-        self._guarded = barrier_checkpoints.guarded(run)
+        self._guarded = guarded(run)
         self._rebuilding = Rebuilding(log, run, beside)
         self._last: DeltaBlock | None = None
 

@@ -1,24 +1,29 @@
-"""Writes checkpoints and checksum files at a receiver.
+"""Decides which versions of a received run get a checkpoint or a checksum file, and writes them.
 
-While the commits of a run are published, its versions are replayed in memory, from what was here
-before and from the commits alone. Where the sender has a checkpoint, one is written from the
-replayed version, in the format that the table requires; and so is a checksum file.
+Readers depend on the checkpoints of protected history. ``checkpointProtection`` promises this: a
+reader that doesn't know the dropped feature finds a checkpoint at the version of the drop and at
+the barriers before it, and never has to read earlier versions. So whoever publishes such a version
+makes sure that these checkpoints exist, whether or not the sender has any (:func:`guarded`).
+
+All others only make reading faster: a run isn't refused if one of them can't be written. While the
+commits of a run are published, its versions are replayed in memory, from what was here before and
+from the commits alone. Where the sender has a checkpoint, one is written from the replayed version,
+in the format that the table requires; and so is a checksum file.
 
 A replay costs as many rows as the table has files, so it is limited: the newest checkpoints are
 written that together have at most ``MOST_ROWS`` rows, and always at least one. A version is
 replayed for its checksum file alone only if the whole run stays within that limit, and nothing
 from before has to be read.
-
-All of it only makes reading faster: a run isn't refused if it fails. The checkpoints that readers
-depend on are :mod:`lakeferry.transfer.datasets.delta.barrier_checkpoints`'.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
-from lakeferry.log import paths
-from lakeferry.log.lines import Lines
+from lakeferry.log import paths, properties
+from lakeferry.log.latest_actions import LatestActions
+from lakeferry.log.lines import Lines, read_protocol_and_metadata
+from lakeferry.log.properties import BARRIERS, PROTECTED_BEFORE
 from lakeferry.log.replay import Reconciliation, Snapshot, advanced
 from lakeferry.table import DeltaLog, checkpoint, load
 from lakeferry.transfer.datasets import checkpoint_notes
@@ -26,6 +31,28 @@ from lakeferry.transfer.datasets.checkpoint_notes import Beside
 from lakeferry.transfer.datasets.delta.version_blocks import DeltaBlock
 
 MOST_ROWS = 5_000_000
+_MARK = PROTECTED_BEFORE.encode()
+
+
+def guarded(run: Iterable[DeltaBlock]) -> set[int]:
+    """Return the versions that need a checkpoint, because one of these blocks drops a feature."""
+    found: set[int] = set()
+    for block in run:
+        version = block.sequence_number
+        if _boundary(block) == version:
+            found.update(range(max(0, version - BARRIERS), version + 1))
+    return found
+
+
+def _boundary(block: DeltaBlock) -> int | None:
+    """Return the boundary of protected history that a block's commit sets."""
+    if block.commit is None or _MARK not in block.commit:
+        return None
+    collected = LatestActions()
+    read_protocol_and_metadata(collected, block.commit, paths.commit(block.sequence_number))
+    if collected.metadata is None:
+        return None
+    return properties.protected_before(collected.metadata.configuration)
 
 
 class Rebuilding:
