@@ -49,11 +49,12 @@ from lakeferry.redirect.enable import (
     managed_loss,
     managed_move,
     move_record,
+    target_claim,
     unfinished_move,
 )
-from lakeferry.redirect.enable.log_staging import Claim
 from lakeferry.redirect.enable.move_record import MoveRecord
 from lakeferry.redirect.enable.preflight import Request
+from lakeferry.redirect.enable.target_claim import Claim
 from lakeferry.redirect.entry import Data, Redirect
 from lakeferry.redirect.move import Move, Outcome
 from lakeferry.redirect.redirect_context import Setting
@@ -151,9 +152,9 @@ def _leave_to_others(move: Move) -> None:
     store = move.place
     if move.managed is not None:
         managed_loss.leave_managed(move, _claim(move), _ends(move))
-    elif log_staging.is_place_claimed(store, _claim(move)):
+    elif target_claim.is_place_claimed(store, _claim(move)):
         log_staging.delete(store, list(log_staging.staged_files(store, move.journal.move_id)))
-        log_staging.release(store, _claim(move))
+        target_claim.release(store, _claim(move))
         store.prune(log_staging.STAGING_FOLDER)
 
 
@@ -205,8 +206,8 @@ def _let_go(setting: Setting, source: DeltaLog, state: TableState, redirect: Red
         if move.decide(RedirectState.NORMAL)[0] is RedirectState.READY:
             raise _opened(source.store.uri, move.place.uri)
         catalog_name.forget_name(setting, redirect, move.place.uri)
-        ours = log_staging.revoke_claim(move.place, _claim(move))
-        claimed = partial(log_staging.is_place_claimed, move.place, ours)
+        ours = target_claim.revoke_claim(move.place, _claim(move))
+        claimed = partial(target_claim.is_place_claimed, move.place, ours)
         still = partial(_is_ours, move, claimed)
         move_record.cancelling(source.store, _record(move))
         kept = _remove_copies(move, still, move.is_locked)
@@ -277,7 +278,7 @@ def _table_at(target: DeltaLog) -> tuple[TableState | None, Redirect | None]:
 def _claim_at(target: DeltaLog) -> Claim | None:
     """Return the claim at a place, or ``None`` if there is none that can be read."""
     try:
-        return log_staging.read_claim(target.store)
+        return target_claim.read_claim(target.store)
     except RedirectTargetNotEmpty:
         return None
 
@@ -310,12 +311,12 @@ def finish_cancel(move: Move, decided: CommitInfo) -> tuple[str, ...]:
     if move.is_going() and not move.is_taken():
         managed_move.publish_decision(move)
         catalog_name.forget_name(move.setting, move.redirect, move.place.uri)
-        ours = log_staging.revoke_claim(move.place, _claim(move))
+        ours = target_claim.revoke_claim(move.place, _claim(move))
         # With this record 'cancel' can finish the cleanup even if the source is NORMAL already.
         move_record.cancelling(move.source.store, _record(move))
 
         def claimed() -> bool:
-            return move.is_going() and log_staging.is_place_claimed(move.place, ours)
+            return move.is_going() and target_claim.is_place_claimed(move.place, ours)
 
         still = partial(_is_ours, move, claimed)
 
@@ -347,7 +348,7 @@ def _leave(move: Move, claim: Claim) -> None:
             move.setting, target, journal.managed, move.place, journal.move_id
         ):
             _remove_ends(move)
-        log_staging.release(move.place, claim)
+        target_claim.release(move.place, claim)
         move.place.prune("")
         _forget(move)
 
@@ -426,13 +427,13 @@ def abandon_move(move: Move) -> None:
     revoked = replace(_claim(move), cancelled=True)
     try:
         log_staging.delete(store, list(log_staging.staged_files(store, revoked.move_id)))
-        if not log_staging.take_claim(store, revoked):
+        if not target_claim.take_claim(store, revoked):
             return
         if _is_unopened_or_ours(move):
-            ours = partial(log_staging.is_place_claimed, store, revoked)
+            ours = partial(target_claim.is_place_claimed, store, revoked)
             _remove_copies(move, ours, lambda: True)
             _remove_ends(move)
-        log_staging.release(store, revoked)
+        target_claim.release(store, revoked)
         store.prune("")
     except LakeferryError as failed:
         # The caller reports how the move ended, which matters more than this failure.

@@ -33,7 +33,7 @@ from lakeferry.redirect import (
     settling,
     steps,
 )
-from lakeferry.redirect.enable import log_staging
+from lakeferry.redirect.enable import log_staging, target_claim
 from lakeferry.redirect.entry import Data, Journal, Redirect, RedirectTarget
 from lakeferry.redirect.managed_place import log_at, place_of_move, target_log
 from lakeferry.redirect.managed_target import ManagedTarget
@@ -196,7 +196,7 @@ class Move:
         if self.managed is not None:
             return False
         store = self.place
-        if log_staging.read_claim(store) is not None:
+        if target_claim.read_claim(store) is not None:
             return False
         return next(log_staging.published_files(store), None) is not None
 
@@ -567,9 +567,9 @@ def settle_version(
 
 def clear_target(log: DeltaLog, source: str) -> None:
     """Delete staged files at the target, then the claim, unless another table has the place."""
-    claim = log_staging.read_claim(log.store)
+    claim = target_claim.read_claim(log.store)
     if claim is not None and not same_place(claim.source, source):
         return
     log_staging.delete(log.store, list(log_staging.staged_files(log.store)))
-    log_staging.delete(log.store, [log_staging.CLAIM_FILE])
+    log_staging.delete(log.store, [target_claim.CLAIM_FILE])
     log.store.prune(log_staging.STAGING_FOLDER)

@@ -13,9 +13,9 @@ from lakeferry.redirect.disable.bring_back import check_target
 from lakeferry.redirect.enable import (
     enabling,
     existing_target,
-    log_staging,
     managed_move,
     move_record,
+    target_claim,
 )
 from lakeferry.redirect.entry import Data, Redirect
 from lakeferry.redirect.move import Move, Outcome
@@ -148,7 +148,7 @@ def _resume_ready(
     target = check_target(setting, source.store.uri, state, redirect)
     if journal.data is not Data.EXISTING and journal.ready_version is not None:
         place = target.store.uri
-        claim = log_staging.read_claim(target.store)
+        claim = target_claim.read_claim(target.store)
         if claim is not None and same_place(claim.source, source.store.uri):
             version, move_id = journal.ready_version, journal.move_id
             if enabling.settle_move(setting, source, target, version, move_id):

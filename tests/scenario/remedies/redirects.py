@@ -180,7 +180,7 @@ def another_program_s_redirect_is_taken_away(witness: Witness) -> None:
 @follows(
     "unfinished_move.py: 'lakeferry redirect cancel {}' undoes it, then run the same command "
     "again; 'lakeferry redirect resume {}' continues it instead",
-    "log_staging.py: 'lakeferry redirect status {}' shows that move; 'lakeferry redirect "
+    "target_claim.py: 'lakeferry redirect status {}' shows that move; 'lakeferry redirect "
     "cancel {}' undoes it, and then the place is free; or choose another target",
 )
 def a_move_that_only_copied_is_taken_back(witness: Witness) -> None:

@@ -98,7 +98,7 @@ def a_target_with_other_content_is_copied_anew(witness: Witness) -> None:
 
 
 @follows(
-    "log_staging.py: choose another target, remove what is there, or use --to-existing for a "
+    "target_claim.py: choose another target, remove what is there, or use --to-existing for a "
     "table that was copied by other means"
 )
 def a_place_that_is_taken_is_exchanged_removed_or_used(witness: Witness) -> None:
@@ -144,7 +144,7 @@ def a_name_that_is_taken_is_exchanged(witness: Witness) -> None:
 
 
 @follows(
-    "log_staging.py: give --replace-closed-target to delete that table first (if it was moved "
+    "target_claim.py: give --replace-closed-target to delete that table first (if it was moved "
     "from the same source, all of it is back there), or choose another target",
     "closed_target.py: move them elsewhere, or choose another target",
 )

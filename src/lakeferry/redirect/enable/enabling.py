@@ -54,13 +54,14 @@ from lakeferry.redirect.enable import (
     managed_move,
     move_record,
     preflight,
+    target_claim,
     unfinished_move,
 )
 from lakeferry.redirect.enable import repeated_enable as again
-from lakeferry.redirect.enable.log_staging import Claim
 from lakeferry.redirect.enable.move_record import MoveRecord
 from lakeferry.redirect.enable.precopy import Crossing
 from lakeferry.redirect.enable.preflight import Request
+from lakeferry.redirect.enable.target_claim import Claim
 from lakeferry.redirect.entry import Data
 from lakeferry.redirect.move import Move, Outcome
 from lakeferry.redirect.redirect_context import Setting
@@ -91,14 +92,14 @@ def enable(setting: Setting, request: Request, state: TableState | None = None) 
     record = MoveRecord(setting.new_id(), state.metadata.id, request)
     claim = record.claim
     resumed = _claim(setting, source, target, state, record, stale)
-    guard = partial(log_staging.check_claimed, target, claim)
+    guard = partial(target_claim.check_claimed, target, claim)
     crossing = Crossing(
         setting, source, target, request.data, claim.move_id, guard, resumed=resumed
     )
     try:
         state = crossing.precopy(state)
     except LakeferryError as failed:
-        if not log_staging.is_place_claimed(target, claim):
+        if not target_claim.is_place_claimed(target, claim):
             _clear_after_cancel(setting, source, target, claim, request)
             # If another move took the place or this one was cancelled, raise that instead.
             guard()
@@ -144,7 +145,7 @@ def _claim(
             closed_target.remove_target()
         if in_the_way is not None:
             leftovers.clear_leftovers(setting, target, claim, in_the_way)
-        resumed = log_staging.claim(target, claim)
+        resumed = target_claim.claim(target, claim)
         setting.step(steps.at("claim", target.uri))
     except RedirectTargetNotEmpty:
         move_record.forget_record(source.store, claim.move_id)
@@ -152,7 +153,7 @@ def _claim(
     found = move_record.read_record(source.store)
     if found is None or not same_place(found.location, record.location):
         # Another process has begun a move elsewhere, or cancelled this one, at the same time.
-        log_staging.release(target, claim)
+        target_claim.release(target, claim)
         target.prune("")
         raise unfinished_move.in_the_way(found) if found is not None else cancelled(record.request)
     return resumed
@@ -173,11 +174,11 @@ def _clear_after_cancel(
 ) -> None:
     """Delete what we copied after a cancel, unless another move has the place."""
     try:
-        found = log_staging.read_claim(target)
+        found = target_claim.read_claim(target)
         if found is not None and not (found.cancelled and found.is_of(claim)):
             return
         # The process that cancelled stops when it loses the claim; we delete the rest.
-        revoked = log_staging.revoke_claim(target, claim)
+        revoked = target_claim.revoke_claim(target, claim)
         now = source.state()
         if read_entry.read(now.protocol, now.metadata, source.store.uri) is not None:
             # Another move of the table has begun, perhaps to this place; that move cleans up.
@@ -208,12 +209,12 @@ def _move(
             _give_way(setting, source, request, crossing.target, claim)
             raise
         began = time.monotonic()
-        if not log_staging.is_place_claimed(crossing.target, claim):
+        if not target_claim.is_place_claimed(crossing.target, claim):
             if cancel.is_lost(move):
                 existing_target.cancel_to_existing(move)
                 move_record.forget_record(source.store, claim.move_id)
-                raise log_staging.not_free(request.location, "another table was given the place")
-            found = log_staging.read_claim(crossing.target)
+                raise target_claim.not_free(request.location, "another table was given the place")
+            found = target_claim.read_claim(crossing.target)
             if found is None or found.cancelled:
                 # Another process may resume this move already, so the target has to decide.
                 cancel.cancel(setting, request.source)
@@ -301,7 +302,7 @@ def _check_ours(move: Move) -> None:
     """Refuse to copy more if the move has ended or another table has its place."""
     move.check_going()
     if move.is_taken():
-        raise log_staging.not_free(move.place.uri, "another table was created there meanwhile")
+        raise target_claim.not_free(move.place.uri, "another table was created there meanwhile")
 
 
 def _leave_to_stranger(move: Move, crossing: Crossing) -> None:
@@ -483,16 +484,16 @@ def _give_way(
         here = False
         if present is not None and present.target is not None:
             here = same_place(moving.place_of_target(present), store.uri)
-        return not here and log_staging.is_place_claimed(store, by)
+        return not here and target_claim.is_place_claimed(store, by)
 
     try:
         if is_ours(claim):
             log_staging.check_unopened(store)
-            revoked = log_staging.revoke_claim(store, claim)
+            revoked = target_claim.revoke_claim(store, claim)
             if unfinished_move.drop_managed(setting, request, store, claim.move_id):
                 still = partial(is_ours, revoked)
                 setting.removal.remove_copies(source, target, still, lambda: False)
-            log_staging.release(store, revoked)
+            target_claim.release(store, revoked)
             store.prune("")
             move_record.forget_record(source.store, claim.move_id)
     except LakeferryError as failed:
@@ -517,10 +518,10 @@ def _step_back(setting: Setting, source: DeltaLog, crossing: Crossing, claim: Cl
     """
     store = crossing.target
     try:
-        if log_staging.is_place_claimed(store, claim):
+        if target_claim.is_place_claimed(store, claim):
             log_staging.delete(store, list(log_staging.staged_files(store, claim.move_id)))
             crossing.withdraw()
-            log_staging.release(store, claim)
+            target_claim.release(store, claim)
             store.prune(log_staging.STAGING_FOLDER)
             move_record.forget_record(source.store, claim.move_id)
     except LakeferryError as failed:

@@ -18,8 +18,8 @@ from functools import partial
 from lakeferry.errors import LakeferryError, NotATable, RedirectTargetNotEmpty, TableNotFound
 from lakeferry.log import paths
 from lakeferry.redirect import move, read_entry, steps
-from lakeferry.redirect.enable import log_staging, move_record
-from lakeferry.redirect.enable.log_staging import Claim
+from lakeferry.redirect.enable import log_staging, move_record, target_claim
+from lakeferry.redirect.enable.target_claim import Claim
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.storage import Store
 from lakeferry.storage.uris import same_place, shell_safe
@@ -30,21 +30,21 @@ QUIET_MS = 3_600_000
 
 def clear_leftovers(setting: Setting, store: Store, wanted: Claim, found: Claim) -> None:
     """Delete the files of the move with the claim ``found``, which :func:`to_clear` returned."""
-    log_staging.replace_claim(store, wanted)
+    target_claim.replace_claim(store, wanted)
     if not _has_no_move(setting, found, store.uri):
-        if log_staging.is_place_claimed(store, wanted):
-            log_staging.replace_claim(store, found)
-        raise log_staging.not_free(store.uri, f"a move of {found.source} has begun there")
+        if target_claim.is_place_claimed(store, wanted):
+            target_claim.replace_claim(store, found)
+        raise target_claim.not_free(store.uri, f"a move of {found.source} has begun there")
     setting.warn(f"files that a move of {found.source} has left at {store.uri} are deleted")
     source, target = setting.log(found.source), setting.log(store.uri)
-    still = partial(log_staging.is_place_claimed, store, wanted)
+    still = partial(target_claim.is_place_claimed, store, wanted)
     kept = setting.removal.remove_copies(source, target, still, lambda: False)
     setting.step(steps.at("clear", store.uri))
     if kept:
         setting.warn(
             f"{store.uri} has files that don't belong to that move, and they stay: {kept[0]}"
         )
-    log_staging.release(store, wanted)
+    target_claim.release(store, wanted)
     store.prune("")
     move.attempt(
         setting,
@@ -56,8 +56,8 @@ def clear_leftovers(setting: Setting, store: Store, wanted: Claim, found: Claim)
 
 def to_clear(setting: Setting, store: Store, wanted: Claim) -> Claim | None:
     """Return the claim of a move whose leftovers are in the way and may be deleted."""
-    found = log_staging.read_claim(store)
-    if found is None or log_staging.continues(found, wanted):
+    found = target_claim.read_claim(store)
+    if found is None or target_claim.continues(found, wanted):
         return None
     try:
         log_staging.check_unopened(store)
@@ -76,9 +76,9 @@ def check_reusable(setting: Setting, store: Store, wanted: Claim) -> None:
     Then no command for that source helps, and the error says so.
     """
     try:
-        log_staging.check_place_free(store, wanted)
+        target_claim.check_place_free(store, wanted)
     except RedirectTargetNotEmpty as taken:
-        found = log_staging.read_claim(store)
+        found = target_claim.read_claim(store)
         if found is None or not _is_forgotten(setting, found, store.uri):
             raise
         raise RedirectTargetNotEmpty(

@@ -14,61 +14,32 @@ the files that a later move to the same place has staged.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
-
-import msgspec
 
 from lakeferry.engine import LogCopy, LogCopyPlan
 from lakeferry.errors import (
     CommitConflict,
-    LakeferryError,
     ObjectNotFound,
-    RedirectTargetNotEmpty,
 )
 from lakeferry.log import paths
 from lakeferry.log.paths import LogFile, LogFileKind
 from lakeferry.log.rewrite import Rewrite, rewrite_lines
 from lakeferry.log.segment import Listing
-from lakeferry.redirect import read_entry
-from lakeferry.redirect.entry import Data
-from lakeferry.redirect.states import RedirectState
+from lakeferry.redirect.enable import target_claim
 from lakeferry.storage import Store
 from lakeferry.storage.local_durability import PARTS_PREFIX, is_temporary
-from lakeferry.storage.uris import same_place, shell_safe
-from lakeferry.table import DeltaLog
 
 if TYPE_CHECKING:
     from lakeferry.redirect.redirect_context import Setting
 
 STAGING_FOLDER = paths.OWN_DIR
-CLAIM_FILE = f"{STAGING_FOLDER}/claim.json"
 RECORD_FILE = f"{STAGING_FOLDER}/move.json"
 """The record of a move, at its source (:mod:`~lakeferry.redirect.enable.move_record`)."""
 _STAGED = "staged-"
 _PROBE = "probe-"
 _DELETED_AT_ONCE = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """Reserves a place for one move: which table moves there, and how.
-
-    A move of the same table in the same way may take the place over. The earlier process
-    then finds a claim that isn't its own, and can't rely on its copies any more.
-    ``cancelled``: the copies are being deleted.
-    """
-
-    move_id: str
-    source: str
-    table_id: str
-    data: Data
-    cancelled: bool = False
-
-    def is_of(self, other: Claim) -> bool:
-        """Return whether two claims are of moves of the same table."""
-        return self.table_id == other.table_id and same_place(self.source, other.source)
 
 
 def carried(listing: Listing, before: int) -> tuple[LogFile, ...]:
@@ -93,144 +64,6 @@ def staged_name(path: str, move_id: str) -> str:
 def as_staged(file: LogFile, move_id: str) -> LogFile:
     """Return a log file with its name at the target before publishing: its own, or staged."""
     return replace(file, path=staged_name(file.path, move_id)) if _waits(file) else file
-
-
-def claim(store: Store, wanted: Claim) -> bool:
-    """Claim a place; return whether an unfinished move of the same table left copies there."""
-    found = check_place_free(store, wanted)
-    if found is None and take_claim(store, wanted):
-        try:
-            # Between the first look and our claim another move may have come and gone.
-            _check_empty(store)
-        except RedirectTargetNotEmpty:
-            delete(store, [CLAIM_FILE])
-            raise
-        return False
-    found = found or check_place_free(store, wanted)
-    replace_claim(store, wanted)
-    return found is not None and not found.cancelled
-
-
-def check_place_free(store: Store, wanted: Claim) -> Claim | None:
-    """Return the claim of an unfinished move of the same table, or ``None`` for a free place.
-
-    Refuses a place that is used otherwise.
-    """
-    found = read_claim(store)
-    if found is None:
-        _check_empty(store)
-        return None
-    if continues(found, wanted):
-        return found
-    if _is_closed(store):
-        raise _closed(store.uri)
-    if found.is_of(wanted):
-        why = f"a move with --data {found.data.value} has begun there"
-    else:
-        why = f"a move of {found.source} has begun there"
-    raise RedirectTargetNotEmpty(
-        f"{store.uri} isn't free",
-        cause=why,
-        remedy=f"'lakeferry redirect status {shell_safe(found.source)}' shows that move; "
-        f"'lakeferry redirect cancel {shell_safe(found.source)}' undoes it, and then the place "
-        "is free; or choose another target",
-        target=store.uri,
-    )
-
-
-def continues(found: Claim, wanted: Claim) -> bool:
-    """Return whether a move may reuse the copies of another one.
-
-    Another table or another ``--data`` would write other bytes under the same names.
-    """
-    return found.is_of(wanted) and (found.data is wanted.data or found.cancelled)
-
-
-def _check_empty(store: Store) -> None:
-    others = (entry.path for entry in store.list("") if not entry.path.startswith(STAGING_FOLDER))
-    occupied = next(others, None)
-    if occupied is not None:
-        if _is_closed(store):
-            raise _closed(store.uri)
-        raise not_free(store.uri, f"{occupied} is there")
-
-
-def _is_closed(store: Store) -> bool:
-    """Return whether the table at a place is a closed target."""
-    try:
-        state = DeltaLog(store).state()
-        lock = read_entry.read(state.protocol, state.metadata, store.uri)
-    except LakeferryError:
-        return False
-    return lock is not None and lock.state is RedirectState.DROPPING and lock.is_target(store.uri)
-
-
-def is_place_claimed(store: Store, wanted: Claim) -> bool:
-    """Return whether a place still has exactly that claim."""
-    return read_claim(store) == wanted
-
-
-def check_claimed(store: Store, wanted: Claim) -> None:
-    """Refuse to go on if a place doesn't have that claim any more."""
-    if not is_place_claimed(store, wanted):
-        raise not_free(store.uri, "another move has come or gone there meanwhile")
-
-
-def take_claim(store: Store, wanted: Claim) -> bool:
-    """Claim a place in order to clean it up; return ``False`` if another process has it."""
-    return store.put_if_absent(CLAIM_FILE, msgspec.json.encode(wanted)) or is_place_claimed(
-        store, wanted
-    )
-
-
-def replace_claim(store: Store, wanted: Claim) -> None:
-    """Replace any claim at a place. Holders of a claim therefore check it before each step."""
-    store.put(CLAIM_FILE, msgspec.json.encode(wanted))
-
-
-def revoke_claim(store: Store, wanted: Claim) -> Claim:
-    """Mark a place as being cleaned up; return the cancelled claim that says so."""
-    revoked = replace(wanted, cancelled=True)
-    replace_claim(store, revoked)
-    return revoked
-
-
-def release(store: Store, wanted: Claim) -> None:
-    """Delete a claim, unless another process has replaced it."""
-    if is_place_claimed(store, wanted):
-        delete(store, [CLAIM_FILE])
-
-
-def read_claim(store: Store) -> Claim | None:
-    """Return the claim at a place, if there is one."""
-    try:
-        return msgspec.json.decode(store.get(CLAIM_FILE), type=Claim)
-    except ObjectNotFound:
-        return None
-    except msgspec.MsgspecError as broken:
-        raise not_free(store.uri, f"{CLAIM_FILE} can't be read") from broken
-
-
-def not_free(uri: str, why: str) -> RedirectTargetNotEmpty:
-    """Return the error for a target that is in use."""
-    return RedirectTargetNotEmpty(
-        f"{uri} isn't free",
-        cause=why,
-        remedy="choose another target, remove what is there, or use --to-existing for a table "
-        "that was copied by other means",
-        target=uri,
-    )
-
-
-def _closed(uri: str) -> RedirectTargetNotEmpty:
-    return RedirectTargetNotEmpty(
-        f"{uri} isn't free",
-        cause="a table is there that was closed permanently when its redirect was withdrawn",
-        remedy="give --replace-closed-target to delete that table first (if it was moved from the "
-        "same source, all of it is back there), or choose another target",
-        target=uri,
-        closed=True,
-    )
 
 
 class StagedLog:
@@ -343,7 +176,7 @@ class StagedLog:
         try:
             return engine.copy_log(plan, self.setting.observer)
         except CommitConflict as taken:
-            raise not_free(self.target.uri, str(taken)) from taken
+            raise target_claim.not_free(self.target.uri, str(taken)) from taken
 
     def _is_exclusive(self, file: LogFile) -> bool:
         """Return whether to use put-if-absent: the file isn't staged and wasn't there before."""
@@ -368,7 +201,9 @@ def check_unopened(store: Store) -> frozenset[str]:
     names = frozenset(_log_names(store))
     for name in sorted(names):
         if _opens(name):
-            raise not_free(store.uri, f"another process made a table there meanwhile: {name}")
+            raise target_claim.not_free(
+                store.uri, f"another process made a table there meanwhile: {name}"
+            )
     return names
 
 

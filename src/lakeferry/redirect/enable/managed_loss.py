@@ -14,8 +14,8 @@ from lakeferry.log import paths
 from lakeferry.log.lines import Lines
 from lakeferry.log.paths import LogFileKind
 from lakeferry.redirect import redirect_commits
-from lakeferry.redirect.enable import log_staging
-from lakeferry.redirect.enable.log_staging import Claim
+from lakeferry.redirect.enable import log_staging, target_claim
+from lakeferry.redirect.enable.target_claim import Claim
 from lakeferry.redirect.move import Move
 from lakeferry.redirect.states import RedirectState
 from lakeferry.storage.uris import shell_safe
@@ -48,17 +48,17 @@ def check_given_up(move: Move) -> None:
 def leave_managed(move: Move, claim: Claim, ends: frozenset[str]) -> None:
     """Delete the copies if the table was dropped; leave all to who has committed to it else."""
     store = move.place
-    if not log_staging.is_place_claimed(store, claim):
+    if not target_claim.is_place_claimed(store, claim):
         return
     if _is_dropped(move) and not _may_be_open(move):
-        still = partial(log_staging.is_place_claimed, store, claim)
+        still = partial(target_claim.is_place_claimed, store, claim)
         move.setting.removal.remove_copies(move.source, move.place_log, still, lambda: True)
         log_staging.delete(store, sorted(ends))
     else:
         name = move.managed.private_name if move.managed is not None else ""
         move.setting.warn(f"what was copied to {store.uri} for unity:{name} stays there")
         log_staging.delete(store, list(log_staging.staged_files(store, move.journal.move_id)))
-    log_staging.release(store, claim)
+    target_claim.release(store, claim)
     store.prune("")
 
 

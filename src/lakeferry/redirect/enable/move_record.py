@@ -17,8 +17,8 @@ import msgspec
 
 from lakeferry.errors import ObjectNotFound
 from lakeferry.redirect.enable import log_staging
-from lakeferry.redirect.enable.log_staging import Claim
 from lakeferry.redirect.enable.preflight import Request
+from lakeferry.redirect.enable.target_claim import Claim
 from lakeferry.storage import Store
 from lakeferry.storage.uris import same_place, without_links
 

@@ -14,11 +14,11 @@ from functools import partial
 from lakeferry.errors import LakeferryError, RedirectInProgress, RedirectTargetNotEmpty
 from lakeferry.log import paths
 from lakeferry.redirect import managed_place, read_entry, received_entries, steps
-from lakeferry.redirect.enable import log_staging, move_record, preflight
-from lakeferry.redirect.enable.log_staging import Claim
+from lakeferry.redirect.enable import log_staging, move_record, preflight, target_claim
 from lakeferry.redirect.enable.move_record import MoveRecord
 from lakeferry.redirect.enable.precopy import Crossing
 from lakeferry.redirect.enable.preflight import Request
+from lakeferry.redirect.enable.target_claim import Claim
 from lakeferry.redirect.move import Outcome
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.states import RedirectState
@@ -66,7 +66,7 @@ def describe_unfinished_move(
     warnings: tuple[str, ...] = ()
     try:
         target = open_requested(setting, request)
-        claim = log_staging.read_claim(target)
+        claim = target_claim.read_claim(target)
         if claim is not None and claim.is_of(record.claim):
             counts = _counted(target)
         elif claim is not None:
@@ -107,7 +107,7 @@ def check_no_unfinished_move(
         # Its place can't be found without the record, also while nothing is there yet.
         raise in_the_way(record)
     try:
-        claim = log_staging.read_claim(open_requested(setting, record.request))
+        claim = target_claim.read_claim(open_requested(setting, record.request))
     except LakeferryError:
         claim = record.claim
     if claim is not None and claim.is_of(record.claim):
@@ -173,15 +173,15 @@ def _delete_copies(
 ) -> Outcome | None:
     store = open_requested(setting, record.request)
     target = managed_place.log_at(setting, store)
-    found = log_staging.read_claim(store)
+    found = target_claim.read_claim(store)
     kept: tuple[str, ...] = ()
     # The place of a managed table belongs to one move; without a claim its end may be left to do.
     without = found is None and record.request.managed
     if without or (found is not None and found.is_of(record.claim)):
-        revoked = log_staging.revoke_claim(store, record.claim)
+        revoked = target_claim.revoke_claim(store, record.claim)
         now = source.state()
         if read_entry.read(now.protocol, now.metadata, source.store.uri) is not None:
-            if log_staging.is_place_claimed(store, revoked):
+            if target_claim.is_place_claimed(store, revoked):
                 _give_back(store, found)
             return None
         kept = clean_up(setting, source, target, revoked, record.request)
@@ -198,9 +198,9 @@ def _delete_copies(
 def _give_back(store: Store, claim: Claim | None) -> None:
     """Put the claim back that a cancel has replaced too late."""
     if claim is None:
-        log_staging.delete(store, [log_staging.CLAIM_FILE])
+        log_staging.delete(store, [target_claim.CLAIM_FILE])
     else:
-        log_staging.replace_claim(store, claim)
+        target_claim.replace_claim(store, claim)
 
 
 def clean_up(
@@ -211,14 +211,14 @@ def clean_up(
     A managed table that was created there is dropped.
     """
     store = target.store
-    still = partial(log_staging.is_place_claimed, store, revoked)
+    still = partial(target_claim.is_place_claimed, store, revoked)
     try:
         log_staging.check_unopened(store)
     except RedirectTargetNotEmpty:
         # Somebody made a table there meanwhile. Its data files may have the names of ours, if
         # it is a copy of the same table: they stay.
         setting.warn(f"data files that were copied to {store.uri} stay: there is a table by now")
-        guard = partial(log_staging.check_claimed, store, revoked)
+        guard = partial(target_claim.check_claimed, store, revoked)
         crossing = Crossing(
             setting, source, store, revoked.data, revoked.move_id, guard, resumed=False
         )
@@ -230,7 +230,7 @@ def clean_up(
         # Another process may have taken the place over meanwhile, and use the table.
         if still() and drop_managed(setting, request, store, revoked.move_id):
             kept = setting.removal.remove_copies(source, target, still, lambda: False)
-    log_staging.release(store, revoked)
+    target_claim.release(store, revoked)
     store.prune("")
     return kept
 
