@@ -57,8 +57,8 @@ from lakeferry.dataset.scanning import TableDataset
 from lakeferry.errors import CorruptLog
 from lakeferry.log import features, schema
 from lakeferry.log.deletion_vectors import DeletionVector
+from lakeferry.log.partition_values import parse_partition_values
 from lakeferry.log.replay import Snapshot
-from lakeferry.log.stats import parse_partition_values
 from lakeferry.redirect.resolve import resolve_table
 from lakeferry.storage import StoreConfig
 from lakeferry.table import DeltaLog, unsupported

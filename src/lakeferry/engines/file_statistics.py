@@ -1,8 +1,8 @@
 """Computes the statistics of a file that is being written, as JSON for its ``add``.
 
 Implements the writer's side of the protocol's "Per-file Statistics", as delta-spark writes them.
-:func:`lakeferry.log.stats.stats_type` decides which columns have statistics; names are those of
-the file.
+:func:`~lakeferry.log.stats_types.stats_type` decides which columns have statistics; names are
+those of the file.
 
 Bounds always include all values: strings are cut to :data:`PREFIX_CHARACTERS`, and a cut largest
 string gets a character that makes it larger than the original; instants are rounded outwards. If
@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 
 from lakeferry.log import schema, stats
 from lakeferry.log.actions import Metadata
+from lakeferry.log.stats_types import stats_type
 
 PREFIX_CHARACTERS = 32
 _LAST_ASCII, _LAST_CHARACTER = "\x7f", "\U0010ffff"
@@ -61,7 +62,7 @@ class FileStatistics:
         text = metadata.schema_string
         if schema.mapping_mode(metadata) is None:
             text = _without_physical_names(text)
-        self._type = stats.stats_type(
+        self._type = stats_type(
             text,
             metadata.configuration,
             metadata.partition_columns,

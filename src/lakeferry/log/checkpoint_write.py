@@ -25,8 +25,10 @@ import pyarrow.parquet as pq
 from lakeferry.log import actions, features, file_actions, paths, properties, stats
 from lakeferry.log.actions import Action, CheckpointMetadata, Sidecar
 from lakeferry.log.last_checkpoint import Hint
+from lakeferry.log.partition_values import parse_partition_values
 from lakeferry.log.paths import LogFileKind
 from lakeferry.log.replay import Snapshot
+from lakeferry.log.stats_types import partition_type, stats_type
 
 ROW_GROUP_ROWS = 131_072
 SIDECAR_ROWS = 500_000
@@ -304,16 +306,16 @@ def _with_statistics(adds: pa.Table, snapshot: Snapshot) -> pa.Table:
     typed_forms = ("stats_parsed", "partitionValues_parsed")
     adds = adds.drop_columns([name for name in typed_forms if name in adds.column_names])
     if properties.writes_stats_as_struct(configuration):
-        kind = stats.stats_type(
+        kind = stats_type(
             metadata.schema_string,
             configuration,
             metadata.partition_columns,
             tight_bounds="deletionVectors" in snapshot.protocol.features,
         )
         adds = adds.append_column("stats_parsed", stats.parse_stats(adds["stats"], kind))
-        typed = stats.partition_type(metadata.schema_string, metadata.partition_columns)
+        typed = partition_type(metadata.schema_string, metadata.partition_columns)
         if typed is not None:
-            values = stats.parse_partition_values(_one(adds["partitionValues"]), typed)
+            values = parse_partition_values(_one(adds["partitionValues"]), typed)
             adds = adds.append_column("partitionValues_parsed", values)
     if not properties.writes_stats_as_json(configuration):
         adds = adds.drop_columns(["stats"])

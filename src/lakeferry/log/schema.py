@@ -22,7 +22,7 @@ import pyarrow as pa
 from lakeferry.errors import CorruptLog, UnsupportedFeature
 from lakeferry.log import type_changes
 from lakeferry.log.actions import Metadata, Protocol
-from lakeferry.log.stats import primitive_type
+from lakeferry.log.stats_types import primitive_type
 
 MAPPING_MODE = "delta.columnMapping.mode"
 _PHYSICAL_NAME = "delta.columnMapping.physicalName"

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from lakeferry.engines.file_statistics import FileStatistics
 from lakeferry.log import stats
 from lakeferry.log.actions import Metadata
+from lakeferry.log.stats_types import stats_type
 
 INSTANT, LOCAL = pa.timestamp("us", "UTC"), pa.timestamp("us")
 
@@ -216,6 +217,6 @@ def test_the_text_is_read_back_as_it_was_meant() -> None:
     types = [pa.decimal128(10, 2), INSTANT, LOCAL, pa.string()]
     arrays = [pa.array([value], kind) for value, kind in zip(row.values(), types, strict=True)]
     seen.see(pa.record_batch(arrays, names=list(row)))
-    kind = stats.stats_type(wanted.schema_string, {})
+    kind = stats_type(wanted.schema_string, {})
     (parsed,) = stats.parse_stats(pa.array([seen.text()]), kind).to_pylist()
     assert parsed["minValues"] == parsed["maxValues"] == row
