@@ -26,7 +26,7 @@ from lakeferry.log.lines import Lines
 from lakeferry.log.rewrite import Absolute, Listed, Relative, relist_lines, rewrite_lines
 from lakeferry.log.rewrite.listed_uris import LISTED_NAMES
 from lakeferry.table import DeltaLog
-from lakeferry.transfer.datasets.delta.version_blocks import commit_names
+from lakeferry.transfer.datasets.delta.named_files import commit_names
 from tests.support.stores import DictStore
 
 BEGIN: list[dict[str, Any]] = [

@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from lakeferry.errors import LakeferryError
 from lakeferry.transfer.chain.hashes import Multihash
-from lakeferry.transfer.datasets.delta import version_blocks
+from lakeferry.transfer.datasets.delta import block_checks, version_blocks
+from lakeferry.transfer.datasets.delta.block_checks import Live
 from lakeferry.transfer.datasets.delta.delta_dataset import DeltaDataset
-from lakeferry.transfer.datasets.delta.version_blocks import FoundObject, Live
+from lakeferry.transfer.datasets.delta.version_blocks import FoundObject
 from tests.support import history as h
 from tests.support.history import Append, Delete, DeleteRows, History, Layout
 from tests.support.transfer_fuzz import damage
@@ -42,7 +43,7 @@ def test_bytes_that_were_changed_are_read_or_refused_and_nothing_else_happens() 
         data = damage(chosen, chosen.choice(originals))
         try:
             block = version_blocks.parse_version_block(data)
-            version_blocks.check_version_block(block, Live())
+            block_checks.check_version_block(block, Live())
         except LakeferryError:
             continue
         read += 1

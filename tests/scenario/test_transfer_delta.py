@@ -35,7 +35,7 @@ from lakeferry.storage.folder import FolderStore
 from lakeferry.table import DeltaLog
 from lakeferry.transfer.datasets import checkpoint_notes
 from lakeferry.transfer.datasets.delta.delta_dataset import DeltaDataset
-from lakeferry.transfer.datasets.delta.version_blocks import decoded
+from lakeferry.transfer.datasets.delta.named_files import decoded
 from lakeferry.transfer.repository.access_tokens import Scope
 from lakeferry.transfer.wire import handshake
 from tests.support import history as h

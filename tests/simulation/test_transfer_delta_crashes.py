@@ -23,7 +23,7 @@ from lakeferry.storage.process_identity import this_process
 from lakeferry.table import DeltaLog
 from lakeferry.transfer.client.remote_dataset import Terms
 from lakeferry.transfer.client.session_work import Transferred
-from lakeferry.transfer.datasets.delta import version_blocks
+from lakeferry.transfer.datasets.delta import named_files
 from lakeferry.transfer.datasets.delta.delta_dataset import DeltaDataset
 from lakeferry.transfer.repository.repository import ROOT_MARK
 from tests.simulation.test_transfer_crashes import ENDS, FOLDER, from_call
@@ -143,7 +143,7 @@ class Run:
                 assert data == (self.sent | self.had)[path]
         shown = DeltaLog(DictStore(received)).snapshot()
         for path in shown.files["path"].to_pylist():
-            assert version_blocks.decoded(path) in received
+            assert named_files.decoded(path) in received
         wanted = DeltaLog(DictStore(self.sent)).snapshot()
         return set(shown.files["path"].to_pylist()) == set(wanted.files["path"].to_pylist())
 

@@ -125,7 +125,7 @@ NEEDS_A_PERSON.update(
                 f"{_DELTA}test_a_block_that_is_too_large_isn_t_made",
             )
         ),
-        "version_blocks.py: ask the owner of the sender's dataset: its chain is damaged": provoked(
+        "block_checks.py: ask the owner of the sender's dataset: its chain is damaged": provoked(
             _SENDER, f"{_DELTA}test_a_block_of_another_table_than_its_commit_says_is_refused"
         ),
         "version_blocks.py: ask the owner of the dataset: this block is damaged": provoked(

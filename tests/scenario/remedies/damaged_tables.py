@@ -155,7 +155,7 @@ def a_table_whose_writer_forgets_the_time_keeps_none(witness: Witness) -> None:
 
 
 @follows(
-    "version_blocks.py: rewrite that file under another name, with OPTIMIZE for example; then "
+    "named_files.py: rewrite that file under another name, with OPTIMIZE for example; then "
     "commit once more, and clean up the log before that: lakeferry cleanup TABLE --before VERSION "
     "--force"
 )

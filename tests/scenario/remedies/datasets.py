@@ -208,7 +208,7 @@ def a_file_in_the_way_is_deleted(witness: Witness) -> None:
 
 
 @follows(
-    "version_blocks.py: copy the table to a place of its own with "
+    "named_files.py: copy the table to a place of its own with "
     "'lakeferry redirect enable', and transfer the copy"
 )
 def a_table_with_absolute_paths_is_copied_first(witness: Witness) -> None:

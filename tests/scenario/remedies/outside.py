@@ -9,7 +9,7 @@ from tests.support.remedies import Witness, follows
 
 
 @follows(
-    "version_blocks.py: copy the table to a place of its own with "
+    "named_files.py: copy the table to a place of its own with "
     "'lakeferry redirect enable', and transfer the copy"
 )
 def a_table_with_files_beside_it_is_copied_and_transferred(witness: Witness) -> None:

@@ -6,13 +6,7 @@ import pytest
 
 from lakeferry.errors import InvalidInput
 from lakeferry.redirect import entry
-from lakeferry.redirect.entry import (
-    Mode,
-    Redirect,
-    RedirectTarget,
-    Rule,
-    TargetKind,
-)
+from lakeferry.redirect.entry import Mode, Redirect, RedirectTarget, Rule, TargetKind
 from lakeferry.redirect.states import RedirectState
 
 SOURCE = "s3://old/t"

@@ -14,7 +14,7 @@ import lakeferry
 from lakeferry import Table
 from lakeferry.errors import CorruptLog, InvalidInput, UnsupportedFeature
 from lakeferry.storage.uris import resolve_path
-from lakeferry.transfer.datasets.delta import version_blocks
+from lakeferry.transfer.datasets.delta import named_files
 from tests.unit.dataset.test_dataset import PROTOCOL, add, commit, metadata
 
 
@@ -114,7 +114,7 @@ def test_one_beside_the_new_place_stays_there_when_the_table_comes_home(
 def test_transfers_never_follow_them() -> None:
     for path in ("../x", "a/../../x", "./../x", "../../etc/passwd"):
         with pytest.raises(UnsupportedFeature, match="outside"):
-            version_blocks.decoded(path)
+            named_files.decoded(path)
 
 
 def test_they_stay_in_their_store() -> None:

@@ -13,11 +13,7 @@ from lakeferry.api import inspection
 from lakeferry.api.inspection import Inspection
 from lakeferry.api.redirects import Redirects
 from lakeferry.catalogs import Catalog
-from lakeferry.errors import (
-    CatalogUnavailable,
-    RedirectTargetReplaced,
-    StorageUnavailable,
-)
+from lakeferry.errors import CatalogUnavailable, RedirectTargetReplaced, StorageUnavailable
 from lakeferry.log import actions
 from lakeferry.log.commit import Transaction
 from lakeferry.redirect import move, read_entry

@@ -19,10 +19,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from lakeferry.engine import LogCopy, LogCopyPlan
-from lakeferry.errors import (
-    CommitConflict,
-    ObjectNotFound,
-)
+from lakeferry.errors import CommitConflict, ObjectNotFound
 from lakeferry.log import paths
 from lakeferry.log.paths import LogFile, LogFileKind
 from lakeferry.log.rewrite import Rewrite, rewrite_lines

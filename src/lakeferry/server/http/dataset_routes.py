@@ -54,7 +54,7 @@ from lakeferry.server.http.file_hashes import FileHashes
 from lakeferry.transfer.chain.hashes import Algorithm, Digest, Multihash, hash_stream
 from lakeferry.transfer.chain.odf_blocks import ObjectRef
 from lakeferry.transfer.datasets.dataset import DATASET_CHUNK_BYTES, DatasetFormat
-from lakeferry.transfer.datasets.delta import version_blocks
+from lakeferry.transfer.datasets.delta import named_files
 from lakeferry.transfer.datasets.odf import FOLDERS
 from lakeferry.transfer.repository.dataset_names import DatasetName
 from lakeferry.transfer.repository.repository import Repository
@@ -111,7 +111,7 @@ class RequestTarget:
             return None
         try:
             if rest:
-                version_blocks.check_path("/".join(rest))
+                named_files.check_path("/".join(rest))
             name = DatasetName.parse("/".join(segments[:at]))
             return cls(name, folder, leaf, "/".join(rest) if rest else None)
         except InvalidInput:

@@ -7,13 +7,7 @@ of a new dataset.
 from __future__ import annotations
 
 from lakeferry.engine import Observer, unobserved
-from lakeferry.errors import (
-    Diverged,
-    LakeferryError,
-    NotATable,
-    RedirectSpecInvalid,
-    TableNotFound,
-)
+from lakeferry.errors import Diverged, LakeferryError, NotATable, RedirectSpecInvalid, TableNotFound
 from lakeferry.log import paths
 from lakeferry.redirect import dialects, read_entry, received_entries
 from lakeferry.storage import Store

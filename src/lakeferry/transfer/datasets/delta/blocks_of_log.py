@@ -30,8 +30,9 @@ from lakeferry.table import DeltaLog, load
 from lakeferry.transfer.chain.hashes import Multihash
 from lakeferry.transfer.chain.odf_blocks import ObjectKind, ObjectRef
 from lakeferry.transfer.datasets.dataset import digest_of
-from lakeferry.transfer.datasets.delta import version_blocks
-from lakeferry.transfer.datasets.delta.version_blocks import DeltaBlock, FoundObject, Named, Root
+from lakeferry.transfer.datasets.delta import named_files, version_blocks
+from lakeferry.transfer.datasets.delta.named_files import Named
+from lakeferry.transfer.datasets.delta.version_blocks import DeltaBlock, FoundObject, Root
 
 _WINDOW_BYTES = 32 << 20
 _WINDOW_COMMITS = 2_000
@@ -120,7 +121,7 @@ class Maker:
         self, tail: Tail | None, window: Sequence[LogFile], listing: Listing
     ) -> Iterator[Made]:
         read = [
-            (file, data, version_blocks.commit_names(data, file.version))
+            (file, data, named_files.commit_names(data, file.version))
             for file, data in load.contents(self._table, window)
         ]
         new = [named.new for *_, named in read if named.origin is None]
@@ -163,7 +164,7 @@ class Maker:
         own = named.time_ms if named is not None else None
         moment = own if own is not None else self._times.get(version, 0)
         # A file's date may be before 1970, and a writer may state any time.
-        return min(max(moment, 0), version_blocks.LATEST_MS)
+        return min(max(moment, 0), named_files.LATEST_MS)
 
     # --- Roots ----------------------------------------------------------------------
 
@@ -183,7 +184,7 @@ class Maker:
         named: Named | None = None
         if version in listing.commits:
             commit = self._table.get(paths.commit(version))
-            named = version_blocks.commit_names(commit, version)
+            named = named_files.commit_names(commit, version)
         live = live_names(snapshot)
         return version_blocks.make(
             version,
@@ -240,14 +241,14 @@ def live_names(snapshot: Snapshot) -> LiveNames:
     vectors: dict[str, str] = {}
     for batch in snapshot.files.select(["path", "size", "deletionVector"]).to_batches(16_384):
         for row in batch.to_pylist():
-            name = version_blocks.decoded(row["path"])
+            name = named_files.decoded(row["path"])
             sizes[name] = row["size"]
             vector = row["deletionVector"]
             if vector is None:
                 continue
             place = references.vector_path(vector["storageType"], vector["pathOrInlineDv"])
             if place is not None:
-                vectors[name] = version_blocks.decoded(place)
+                vectors[name] = named_files.decoded(place)
                 sizes.setdefault(vectors[name], None)
     return LiveNames(sizes, vectors)
 

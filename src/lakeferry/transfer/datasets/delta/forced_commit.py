@@ -17,7 +17,7 @@ from lakeferry.log.actions import DomainMetadata, Metadata
 from lakeferry.log.commit import Reads, Transaction
 from lakeferry.log.replay import Snapshot
 from lakeferry.redirect import dialects
-from lakeferry.transfer.datasets.delta.version_blocks import ORIGIN
+from lakeferry.transfer.datasets.delta.named_files import ORIGIN
 
 _OPERATION = "REPLACE CONTENT"
 

@@ -18,8 +18,9 @@ from lakeferry.transfer.chain import validation
 from lakeferry.transfer.chain.odf_blocks import ObjectKind, ObjectRef
 from lakeferry.transfer.chain.validation import LONGEST_RUN
 from lakeferry.transfer.datasets.dataset import Judged, PartEnds
-from lakeferry.transfer.datasets.delta import root_checkpoints, version_blocks
-from lakeferry.transfer.datasets.delta.version_blocks import DeltaBlock, Live
+from lakeferry.transfer.datasets.delta import block_checks, root_checkpoints
+from lakeferry.transfer.datasets.delta.block_checks import Live
+from lakeferry.transfer.datasets.delta.version_blocks import DeltaBlock
 
 _SHOWN = 10
 
@@ -47,7 +48,7 @@ class Judging:
         if self._count == 0:
             self._begins = block.prev_hash is None
         self._tail = validation.link(self._tail, block, first_sequence_number=None)
-        named = version_blocks.check_version_block(block, self._live)
+        named = block_checks.check_version_block(block, self._live)
         if named is not None and named.configuration is not None:
             self.configuration = named.configuration
         for ref in block.objects:
@@ -121,7 +122,7 @@ class DeltaPartEnds(PartEnds):
 
     def take(self, block: DeltaBlock) -> None:
         """Add the objects that a block names."""
-        version_blocks.check_version_block(block, self._live)
+        block_checks.check_version_block(block, self._live)
         self._new |= {ref.path: ref for ref in block.files if ref.path is not None}
         # The receiver treats these as lost, unless another version adds them.
         self._never_known.update(block.gone)

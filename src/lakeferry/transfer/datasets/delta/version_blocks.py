@@ -19,36 +19,24 @@ file, because the checkpoint's hash doesn't tell them. A table whose content was
 has a root in the middle of its log; ``origin`` names the chain that replaced it.
 
 Pure: no store, no clock. Bytes come from a peer. A value of :class:`DeltaBlock` is well formed;
-:func:`check_version_block` verifies that its commit names what the block lists, and nothing
-outside of the table.
+:mod:`lakeferry.transfer.datasets.delta.block_checks` verifies that its commit names what the block
+lists.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import msgspec
 
-from lakeferry.errors import (
-    CorruptLog,
-    IncompatibleVersion,
-    InvalidInput,
-    LimitExceeded,
-    UnsupportedFeature,
-)
-from lakeferry.log import decoding, features, paths, references
-from lakeferry.log.actions import CommitInfo
-from lakeferry.log.decoding import Long
-from lakeferry.log.file_actions import identity, is_absolute_path
-from lakeferry.log.lines import Lines, each_line
-from lakeferry.storage.uris import decode_name, leads_outside
+from lakeferry.errors import IncompatibleVersion, InvalidInput, LimitExceeded
+from lakeferry.log import paths
 from lakeferry.transfer.chain import hashes
 from lakeferry.transfer.chain.hashes import Algorithm, Multihash
 from lakeferry.transfer.chain.odf_blocks import ObjectKind, ObjectRef
-from lakeferry.transfer.wire.messages import LONGEST_PATH
+from lakeferry.transfer.datasets.delta.named_files import LATEST_MS, check_path
 
 _MAGIC = b"lakeferry-delta-block-"
 LARGEST_VERSION_BLOCK_BYTES = 128 << 20
@@ -57,18 +45,9 @@ LARGEST_VERSION_BLOCK_BYTES = 128 << 20
 _FIRST_LINE = _MAGIC + b"1\n"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _LARGEST_SIZE = 1 << 60
-LATEST_MS = 1 << 60
-"""The latest time that a block may have; the earliest is 1970."""
-_FORBIDDEN = re.compile(r"[\x00-\x1f\x7f\\]")
 _LOG_NAME = re.compile(r"(?:_sidecars/)?[0-9A-Za-z][0-9A-Za-z_.-]{0,200}")
 _MS_NS = 1_000_000
-_RESERVED = frozenset({"", ".", "..", paths.LOG_DIR})
-_OWN = ".lakeferry"
-_LONGEST_SEGMENT = 255
 _MOST_OBJECTS = 300_000
-# Characters that a reader may take for an absolute path; each reader has its own rules.
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
-_NOWHERE = "file:///-"
 
 
 class _Object(msgspec.Struct, array_like=True, frozen=True):
@@ -296,285 +275,10 @@ def _log_file(one: _Object) -> ObjectRef:
     return _ref(ObjectKind.CHECKPOINT, one)
 
 
-def check_path(path: str) -> None:
-    """Refuse a path outside of the table, or in a folder that has other files."""
-    segments = path.split("/")
-    if (
-        not 0 < len(path) <= LONGEST_PATH
-        or _FORBIDDEN.search(path)
-        or not all(map(_is_segment, segments))
-        # A reader that decodes a name before testing for an absolute path would go elsewhere.
-        or _SCHEME.fullmatch(segments[0])
-        # In a repository, an ODF dataset has its files there.
-        or segments[-2:] == ["refs", "head"]
-    ):
-        raise InvalidInput(
-            "a path that no object of a table can have",
-            cause=repr(path[:200]),
-            remedy="rewrite that file under another name, with OPTIMIZE for example; then commit "
-            "once more, and clean up the log before that: lakeferry cleanup TABLE --before VERSION "
-            "--force",
-        )
-
-
-def _is_segment(name: str) -> bool:
-    if name in _RESERVED or name.startswith(_OWN):
-        return False
-    # No character has more than four bytes.
-    return len(name) * 4 <= _LONGEST_SEGMENT or len(name.encode()) <= _LONGEST_SEGMENT
-
-
-def check_version_block(block: DeltaBlock, live: Live) -> Named | None:
-    """Return what a block's commit names; refuse it if the block lists other objects.
-
-    Also refuse a commit that can't be read, that names something outside of the table, or that
-    enables a feature under which copying bytes doesn't copy the table. ``live`` has the files
-    after the versions before; this version is added to it.
-    """
-    if block.root is not None:
-        root_named = None
-        if block.commit is not None:
-            # A root's commit repeats part of the checkpoint, and readers of changes read it.
-            root_named = commit_names(block.commit, block.sequence_number)
-            _check_identity(block, root_named)
-        live.begin(block)
-        return root_named
-    listed = {ref.path for ref in block.files} | set(block.gone)
-    named = commit_names(block.commit or b"", block.sequence_number)
-    _check_identity(block, named)
-    if not listed <= named.added | named.changes:
-        raise _broken(block, "it lists objects that its commit doesn't name")
-    if unlisted := (named.added | named.changes) - listed - named.removed_paths:
-        raise _broken(block, f"it doesn't list {sorted(unlisted)[0]!r}, which its commit adds")
-    live.take(named)
-    return named
-
-
-def _check_identity(block: DeltaBlock, named: Named) -> None:
-    if named.table_id is not None and named.table_id != block.table_id:
-        raise _broken(block, f"its table is {named.table_id} instead of {block.table_id}")
-    if block.sequence_number == 0 and (named.table_id is None or not named.has_protocol):
-        raise _broken(block, "version 0 has a protocol and metadata")
-
-
-@dataclass(frozen=True, slots=True)
-class Named:
-    """The files and settings that a commit names, by decoded paths."""
-
-    adds: dict[str, str | None]
-    """Data files, each with the file of its deletion vector."""
-    sizes: dict[str, int | None]
-    """Sizes of all added files, as the log states them."""
-    removed_paths: frozenset[str]
-    changes: frozenset[str]
-    """Change files; they belong to no version's state."""
-    table_id: str | None
-    time_ms: int | None
-    """The time of the commit, by its writer."""
-    origin: Multihash | None
-    has_protocol: bool = True
-    configuration: Mapping[str, str] | None = None
-    """The table's properties, if the commit sets them."""
-
-    @property
-    def added(self) -> set[str]:
-        """Data files and files of vectors."""
-        return set(self.adds) | {vector for vector in self.adds.values() if vector is not None}
-
-    @property
-    def new(self) -> dict[str, int | None]:
-        """Objects that a block lists, with their sizes.
-
-        All added files, except those that the commit only gives another vector.
-        """
-        kept = self.removed_paths
-        return {name: size for name, size in self.sizes.items() if name not in kept}
-
-
-class _Vector(msgspec.Struct, gc=False):
-    storageType: str
-    pathOrInlineDv: str
-
-
-class _File(msgspec.Struct, gc=False):
-    path: str
-    size: Long | None = None
-    deletionVector: _Vector | None = None
-
-
-class _Line(msgspec.Struct, gc=False):
-    add: _File | None = None
-    remove: _File | None = None
-    cdc: _File | None = None
-
-
-_LINE = msgspec.json.Decoder(_Line)
-ORIGIN = "lakeferryOrigin"
-"""Key in the provenance of a forced commit: the head of the chain that replaced the content."""
-
-
-def commit_names(commit: bytes, version: int) -> Named:
-    """Return what a commit names; refuse files outside of the table, and unsupported features."""
-    name = paths.commit(version)
-    adds: dict[str, str | None] = {}
-    sizes: dict[str, int | None] = {}
-    removed: set[str] = set()
-    changes: set[str] = set()
-
-    def take(line: bytes) -> None:
-        try:
-            found = _decoded_line(line)
-        except msgspec.ValidationError as error:
-            raise CorruptLog("a file action can't be read", cause=str(error)) from error
-        if found.add is not None:
-            path, vector = decoded(found.add.path), _vector_of(found.add)
-            adds[path] = vector
-            sizes[path] = found.add.size
-            if vector is not None:
-                sizes.setdefault(vector, None)
-        if found.remove is not None and not is_absolute_path(found.remove.path):
-            removed.add(decoded(found.remove.path))
-        if found.cdc is not None:
-            path = decoded(found.cdc.path)
-            changes.add(path)
-            sizes[path] = found.cdc.size
-
-    lines = Lines()
-    lines.read(commit, name)
-    each_line(commit, name, take)
-    if lines.protocol is not None:
-        features.check_carriable(lines.protocol)
-    info = lines.commit_info
-    said = info.values.get(ORIGIN) if info is not None else None
-    return Named(
-        adds,
-        sizes,
-        frozenset(removed),
-        frozenset(changes),
-        lines.metadata.id if lines.metadata is not None else None,
-        _time_of(info),
-        _origin_of(said),
-        lines.protocol is not None,
-        lines.metadata.configuration if lines.metadata is not None else None,
-    )
-
-
-def _decoded_line(line: bytes) -> _Line:
-    try:
-        return _LINE.decode(line)
-    except msgspec.ValidationError:
-        return decoding.convert_files(line, _Line)
-
-
-def _origin_of(said: object) -> Multihash | None:
-    try:
-        return Multihash.parse(said) if isinstance(said, str) else None
-    except InvalidInput:
-        # Another writer's value, which means nothing here.
-        return None
-
-
-def _time_of(info: CommitInfo | None) -> int | None:
-    """Return the time written inside a commit; unlike the file's time, a copy keeps it."""
-    if info is None:
-        return None
-    plain = info.values.get("timestamp")
-    fits = isinstance(plain, int) and 0 <= plain <= LATEST_MS
-    own = info.in_commit_timestamp
-    return own if own is not None and own >= 0 else plain if fits else None
-
-
-def decoded(path: str) -> str:
-    """Return the object that a path in the log refers to; refuse one outside of the table."""
-    spelled = identity(path, _NOWHERE)
-    is_elsewhere = leads_outside(spelled) or is_absolute_path(path) or _SCHEME.match(path)
-    if is_elsewhere or path != path.strip():
-        raise UnsupportedFeature(
-            "the table's log names files outside of its folder",
-            cause=path[:200],
-            remedy="copy the table to a place of its own with 'lakeferry redirect enable', "
-            "and transfer the copy",
-            path=path[:200],
-        )
-    # An unusual spelling refers to the same file for all readers of the log.
-    try:
-        name = decode_name(spelled)
-    except InvalidInput as bad:
-        raise CorruptLog(
-            "the log has a path that can't be the path of a file", cause=repr(path[:200])
-        ) from bad
-    check_path(name)
-    return name
-
-
-def _vector_of(file: _File) -> str | None:
-    vector = file.deletionVector
-    if vector is None:
-        return None
-    place = references.vector_path(vector.storageType, vector.pathOrInlineDv)
-    return None if place is None else decoded(place)
-
-
-class Live:
-    """The objects that are live at the end of a run, of those that it named."""
-
-    def __init__(self) -> None:
-        """Start without files: versions before the run aren't known."""
-        self.assumed: set[str] = set()
-        """Files that a commit only gives another vector, and that the run didn't add."""
-        self._vectors: dict[str, str | None] = {}
-        self._uses: Counter[str] = Counter()
-
-    def begin(self, block: DeltaBlock) -> None:
-        """Add the files of a root."""
-        assert block.root is not None
-        vectors = block.root.vectors
-        holds = set(vectors.values())
-        for path in [*(ref.path or "" for ref in block.files), *block.gone]:
-            if path not in holds:
-                self._add(path, vectors.get(path))
-
-    def take(self, named: Named) -> None:
-        """Apply a commit."""
-        for path in named.removed_paths:
-            if path in named.adds and path not in self._vectors:
-                self.assumed.add(path)
-            self._remove(path)
-        for path, vector in named.adds.items():
-            self._remove(path)
-            self._add(path, vector)
-
-    def _add(self, path: str, vector: str | None) -> None:
-        self._vectors[path] = vector
-        if vector is not None:
-            self._uses[vector] += 1
-
-    def _remove(self, path: str) -> None:
-        vector = self._vectors.pop(path, None)
-        if vector is not None:
-            self._uses[vector] -= 1
-
-    def __contains__(self, path: str) -> bool:
-        return path in self._vectors or self._uses[path] > 0
-
-    def __iter__(self) -> Iterator[str]:
-        yield from self._vectors
-        yield from (path for path, uses in self._uses.items() if uses > 0)
-
-
 def _unreadable(name: Multihash, cause: str) -> InvalidInput:
     return InvalidInput(
         f"the block {name} can't be read",
         cause=cause,
         remedy="ask the owner of the dataset: this block is damaged",
         hash=name.text,
-    )
-
-
-def _broken(block: DeltaBlock, cause: str) -> InvalidInput:
-    return InvalidInput(
-        f"the block of version {block.sequence_number} contradicts itself",
-        cause=cause,
-        remedy="ask the owner of the sender's dataset: its chain is damaged",
-        hash=block.hash.text,
     )

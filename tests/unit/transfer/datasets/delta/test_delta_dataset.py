@@ -35,7 +35,12 @@ from lakeferry.table import DeltaLog
 from lakeferry.transfer.chain.hashes import Multihash
 from lakeferry.transfer.chain.odf_blocks import ObjectKind, ObjectRef
 from lakeferry.transfer.datasets.dataset import OtherDataset
-from lakeferry.transfer.datasets.delta import publishing_commits, root_checkpoints, version_blocks
+from lakeferry.transfer.datasets.delta import (
+    named_files,
+    publishing_commits,
+    root_checkpoints,
+    version_blocks,
+)
 from lakeferry.transfer.datasets.delta.delta_dataset import DeltaDataset
 from lakeferry.transfer.datasets.delta.judging_blocks import Judging
 from lakeferry.transfer.datasets.delta.root_checkpoints import CHAIN_FOLDER
@@ -523,7 +528,7 @@ def _assert_whole(store: DictStore) -> None:
     snapshot = listing.snapshot()
     objects = store.objects
     for path in snapshot.files["path"].to_pylist():
-        assert version_blocks.decoded(path) in objects
+        assert named_files.decoded(path) in objects
 
 
 # --- Peers that lie -------------------------------------------------------------------
