@@ -30,8 +30,9 @@ from yarl import URL
 
 from lakeferry.errors import LakeferryError, ObjectNotFound, StorageUnavailable
 from lakeferry.server.http.dataset_routes import RequestTarget
+from lakeferry.server.sessions.byte_budget import Budget
 from lakeferry.server.sessions.pull_work import Pulling
-from lakeferry.server.sessions.push_work import Budget, Pushing
+from lakeferry.server.sessions.push_work import Pushing
 from lakeferry.storage import Store, objects
 from lakeferry.transfer.chain.hashes import Multihash
 from lakeferry.transfer.client.remote_dataset import NoWebSocket, Remote, Terms

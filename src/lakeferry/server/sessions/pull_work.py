@@ -6,20 +6,19 @@ All of it sends requests to the store, so it runs in threads
 
 from __future__ import annotations
 
-from array import array
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 
 from lakeferry.errors import Diverged, InvalidInput, LimitExceeded, ObjectNotFound
 from lakeferry.server.client_shares import Seat
-from lakeferry.server.sessions.push_work import URL_BYTES, Budget
+from lakeferry.server.sessions.byte_budget import Budget
+from lakeferry.server.sessions.named_objects import ObjectKeys
 from lakeferry.transfer.chain.hashes import Multihash
 from lakeferry.transfer.chain.odf_blocks import ObjectKind, ObjectRef
 from lakeferry.transfer.datasets import message_parts
 from lakeferry.transfer.datasets.block_ranges import AnyBlock, Interval
 from lakeferry.transfer.datasets.delta.delta_dataset import DeltaDataset
 from lakeferry.transfer.datasets.odf import OdfDataset
-from lakeferry.transfer.repository.signed_urls import Links
+from lakeferry.transfer.repository.signed_urls import URL_BYTES, Links
 from lakeferry.transfer.session.events import (
     BlocksReady,
     HostEvent,
@@ -71,7 +70,7 @@ class Pulling:
         self._kept = kept or Budget()
         self._most_bytes = 0
         self._blocks = self._objects = 0
-        self._named = _Named()
+        self._named = ObjectKeys()
 
     @property
     def amount(self) -> dict[str, int]:
@@ -203,32 +202,3 @@ class Pulling:
             lasts_s=self._urls_last_s,
             shown=self._dataset.address(ref),
         )
-
-
-class _Named:
-    """The objects that a table's blocks name, in eight bytes each: there may be many.
-
-    Two objects may have the same eight bytes. An attacker can't choose such a pair, because
-    Python's hash of a text has a random key in each process.
-    """
-
-    def __init__(self) -> None:
-        self._keys = array("q")
-        self._is_sorted = True
-
-    def take(self, block: AnyBlock) -> None:
-        """Add the objects that a block names."""
-        self._keys.extend(map(_key, block.objects))
-        self._is_sorted = False
-
-    def __contains__(self, ref: ObjectRef) -> bool:
-        if not self._is_sorted:
-            self._keys = array("q", sorted(self._keys))
-            self._is_sorted = True
-        key = _key(ref)
-        at = bisect_left(self._keys, key)
-        return at < len(self._keys) and self._keys[at] == key
-
-
-def _key(ref: ObjectRef) -> int:
-    return hash((ref.kind.value, ref.hash.text, ref.path))

@@ -7,32 +7,27 @@ two clients that push it under two names one is refused early; and once more aft
 only then the claim holds.
 
 Between two messages a session holds the blocks packed, as they came, and the names of their
-objects. They count against a :class:`Budget` that all sessions share. When it is full, pushes of
-the client that holds the most make way for another client's.
+objects. They count against a budget that all sessions share
+(:mod:`lakeferry.server.sessions.byte_budget`). When it is full, pushes of the client that holds the
+most make way for another client's.
 """
 
 from __future__ import annotations
 
 import logging
 import sys
-import threading
 import time
-from array import array
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain as chained
 
-from lakeferry.errors import (
-    CommitConflict,
-    CommitStateUnknown,
-    InvalidInput,
-    LimitExceeded,
-    StorageError,
-)
-from lakeferry.server.client_shares import Seat, Seats, Sitting
+from lakeferry.errors import CommitConflict, CommitStateUnknown, InvalidInput, StorageError
+from lakeferry.server.client_shares import Seat
+from lakeferry.server.sessions.byte_budget import Budget
+from lakeferry.server.sessions.named_objects import ObjectRefs
 from lakeferry.server.sessions.upload_reservations import Promises
+from lakeferry.server.sessions.upload_urls import UploadUrls, urls_bytes
 from lakeferry.transfer.chain import odf_blocks
 from lakeferry.transfer.chain.hashes import Multihash
 from lakeferry.transfer.chain.odf_blocks import ObjectRef, Seed
@@ -46,7 +41,7 @@ from lakeferry.transfer.datasets.odf import OdfDataset
 from lakeferry.transfer.repository.dataset_names import DatasetName
 from lakeferry.transfer.repository.push_records import Heart, PushRecord, Sweep
 from lakeferry.transfer.repository.repository import Repository, Visibility
-from lakeferry.transfer.repository.signed_urls import PARTS_AT_ONCE, Links
+from lakeferry.transfer.repository.signed_urls import Links
 from lakeferry.transfer.session.events import (
     BlocksTaken,
     CheckAndCommit,
@@ -78,99 +73,13 @@ from lakeferry.transfer.wire.messages import (
     TransferUrl,
 )
 
-HELD_BYTES = 128 << 20
-"""Most bytes that all pushes of a server hold together."""
-UNPACKED_AT_ONCE = 2
-IN_PARTS_BYTES = 64 << 20
-"""Clients that can, upload larger objects in parts, so that they can resume an upload."""
-URL_BYTES = 1000
-"""About the size of an object and its signed URL in a message."""
-PART_URL_BYTES = 150
 _LIMITS = tarball.ArchiveLimits(
     unpacked_bytes=256 << 20, entry_bytes=version_blocks.LARGEST_VERSION_BLOCK_BYTES
 )
 
-FREED_WITHIN_S = 10.0
-"""How long sessions that make way may take to release what they hold."""
-
 _LOG = logging.getLogger(__name__)
 _REF_BYTES = 260  # memory of a reference, about, without its path
 _UNPACKED_FACTOR = 2
-
-
-class Budget:
-    """Counts the bytes that all sessions hold. Safe to use from several threads.
-
-    A single client may use the whole budget. If there is no room for a client that holds less,
-    other sessions have to make way (:class:`~lakeferry.server.client_shares.Seats`). Their bytes
-    count until they give them back.
-    """
-
-    def __init__(self, most_bytes: int = HELD_BYTES) -> None:
-        """Begin with nothing held."""
-        self._most = most_bytes
-        self._held: dict[Seat, int] = {}
-        self._seats = Seats(most_bytes)
-        self._changed = threading.Condition()
-        self.unpacking = threading.BoundedSemaphore(UNPACKED_AT_ONCE)
-        """Held while a push's blocks are unpacked in memory."""
-
-    def take(
-        self, size_bytes: int, holder: str = "", address: str = "", sitting: Sitting | None = None
-    ) -> Seat:
-        """Reserve bytes and return the seat, or raise ``LimitExceeded`` if there is no room.
-
-        The session of ``sitting`` may have to make way for another client.
-        """
-        with self._changed:
-            seat = self._seats.take(holder, address, size_bytes)
-            if seat is None:
-                raise self._exceeded()
-            seat.sitting = sitting
-            try:
-                self._wait_for(seat, size_bytes)
-            except LimitExceeded:
-                self._seats.leave(seat)
-                raise
-            return seat
-
-    def resize(self, seat: Seat, size_bytes: int) -> None:
-        """Change the size of a reservation, or raise ``LimitExceeded``."""
-        with self._changed:
-            if not self._seats.resize(seat, size_bytes):
-                raise self._exceeded()
-            self._wait_for(seat, size_bytes)
-
-    def give_back(self, seat: Seat) -> None:
-        """Release the bytes of a seat."""
-        with self._changed:
-            self._seats.leave(seat)
-            self._held.pop(seat, None)
-            self._changed.notify_all()
-
-    @property
-    def held(self) -> int:
-        """The number of bytes that are held now."""
-        with self._changed:
-            return sum(self._held.values())
-
-    def _wait_for(self, seat: Seat, size_bytes: int) -> None:
-        """Count the bytes once sessions that have to make way have released theirs."""
-
-        def is_free() -> bool:
-            others = sum(size for each, size in self._held.items() if each is not seat)
-            return others + size_bytes <= self._most
-
-        if not self._changed.wait_for(is_free, FREED_WITHIN_S):
-            raise self._exceeded()
-        self._held[seat] = size_bytes
-        self._changed.notify_all()
-
-    def _exceeded(self) -> LimitExceeded:
-        return LimitExceeded(
-            "too much is being pushed at once",
-            cause=f"{sum(self._held.values()):,} bytes of blocks are held",
-        )
 
 
 class _Collision(Exception):
@@ -181,48 +90,12 @@ class _Collision(Exception):
         self.failure = failure
 
 
-class _Refs:
-    """The objects that blocks name, each once, found by kind, hash and path.
-
-    There may be hundreds of thousands; a dictionary would double the memory.
-    """
-
-    def __init__(self, refs: Iterable[ObjectRef]) -> None:
-        self._refs = list({_key(ref): ref for ref in refs}.values())
-        order = sorted((hash(_key(ref)), at) for at, ref in enumerate(self._refs))
-        self._hashes = array("q", (hashed for hashed, _ in order))
-        self._places = array("q", (at for _, at in order))
-
-    def __len__(self) -> int:
-        return len(self._refs)
-
-    def __iter__(self) -> Iterator[ObjectRef]:
-        return iter(self._refs)
-
-    def find(self, kind: str, name: Multihash, path: str | None) -> ObjectRef:
-        key = kind, name, path
-        hashed = hash(key)
-        at = bisect_left(self._hashes, hashed)
-        while at < len(self._hashes) and self._hashes[at] == hashed:
-            found = self._refs[self._places[at]]
-            if _key(found) == key:
-                return found
-            at += 1
-        raise InvalidInput(
-            "the client wants to send an object that no block names", cause=str(name)
-        )
-
-
-def _key(ref: ObjectRef) -> tuple[str, Multihash, str | None]:
-    return ref.kind.value, ref.hash, ref.path
-
-
 @dataclass(frozen=True, slots=True)
 class _Run:
     """The blocks of a push, packed as they came, and what was read from them."""
 
     batch: BlocksBatch
-    refs: _Refs
+    refs: ObjectRefs
     judged: Judged
     seed: Seed | None
     held_bytes: int
@@ -263,20 +136,20 @@ class Pushing:
         self._repository = repository
         self._name = name
         self._open: OdfDataset | DeltaDataset | None = None
-        self._links = links
         self._budget = budget
         self._puts_prove = puts_prove
-        self._urls_last_s = urls_last_s
         self._check = check
-        self._extended = extended
-        self._promises = promises or Promises()
-        self._in_parts: dict[str, ObjectRef] = {}
+        self._urls = UploadUrls(
+            links,
+            puts_prove=puts_prove,
+            extended=extended,
+            urls_last_s=urls_last_s,
+            promises=promises or Promises(),
+        )
         self._heart = heart or Heart()
         self._session = session or Seat("", "")
         self._is_committing = False
         self._record: PushRecord | None = None
-        self._granted: set[ObjectRef] = set()
-        """Objects that were missing when URLs were made; the client may have put them since."""
         self._request: PushRequest | None = None
         self._run: _Run | None = None
         self._held: Seat | None = None
@@ -302,7 +175,7 @@ class Pushing:
                     return DatasetReady()
                 case SignUrls(objects):
                     self._check()
-                    return UrlsReady(self._urls(objects))
+                    return UrlsReady(self._signed(objects))
                 case CheckAndCommit():
                     self._check()
                     self._is_committing = True
@@ -320,13 +193,11 @@ class Pushing:
         """Return the maximum size of the text that the client gets for an action."""
         if not isinstance(action, SignUrls):
             return 0
-        in_parts = sum((one.size_bytes or 0) > IN_PARTS_BYTES for one in action.objects)
-        size = len(action.objects) * URL_BYTES + in_parts * PARTS_AT_ONCE * PART_URL_BYTES
-        return min(size, MESSAGES.urls_message_bytes)
+        return min(urls_bytes(action.objects), MESSAGES.urls_message_bytes)
 
     def close(self) -> None:
         """Release what is held."""
-        self._promises.release(self)
+        self._urls.release()
         self._forget(leave=True)
         self._release()
 
@@ -424,7 +295,7 @@ class Pushing:
                 "the archive has another number of blocks",
                 cause=f"{judged.count:,} instead of {batch.num_blocks:,}",
             )
-        refs = _Refs(chained(judged.required, judged.optional))
+        refs = ObjectRefs(chained(judged.required, judged.optional))
         seed = None
         if first is not None and self._dataset.kind is DatasetFormat.ODF:
             seed = odf_blocks.parse_odf_block(first[1], first[0]).seed
@@ -502,64 +373,10 @@ class Pushing:
         except CommitConflict as taken:
             raise _Collision(RefCollision(seed.did)) from taken
 
-    # --- Objects --------------------------------------------------------------------
-
-    def _urls(self, objects: tuple[ObjectFile, ...]) -> tuple[TransferUrl | None, ...]:
+    def _signed(self, objects: tuple[ObjectFile, ...]) -> tuple[TransferUrl | None, ...]:
         known = self._taken.refs
         refs = [known.find(one.kind.value, one.physical_hash, one.path) for one in objects]
-        sizes = self._dataset.sizes(refs)
-        self._make_room(refs, sizes)
-        self._granted.update(
-            ref for ref, size in zip(refs, sizes, strict=True) if size != ref.size_bytes
-        )
-        if self._record is not None:
-            self._record.grant(
-                self._dataset.place(ref)
-                for ref, size in zip(refs, sizes, strict=True)
-                if size != ref.size_bytes
-            )
-        named: set[ObjectRef] = set()
-        urls: list[TransferUrl | None] = []
-        for ref, size in zip(refs, sizes, strict=True):
-            is_to_come = size != ref.size_bytes and self._is_its_turn(ref, named)
-            urls.append(self._url(ref) if is_to_come else None)
-        return tuple(urls)
-
-    def _is_its_turn(self, ref: ObjectRef, named: set[ObjectRef]) -> bool:
-        """Return False if the object is being sent already and the store refuses a second PUT."""
-        if self._puts_prove or self._extended:
-            return True
-        first = ref not in named
-        named.add(ref)
-        return first and self._promises.claim(self, self._dataset.place(ref))
-
-    def _make_room(self, refs: list[ObjectRef], sizes: list[int | None]) -> None:
-        """Delete files of a wrong size in the objects' places: a PUT never replaces a file."""
-        wrong = [
-            ref
-            for ref, size in zip(refs, sizes, strict=True)
-            if size is not None and size != ref.size_bytes
-        ]
-        if wrong:
-            self._dataset.make_room(wrong)
-
-    def _url(self, ref: ObjectRef) -> TransferUrl | None:
-        path = self._dataset.place(ref)
-        if self._extended and ref.size_bytes > IN_PARTS_BYTES:
-            self._in_parts[path] = ref
-            return self._links.put_parts(
-                path,
-                ref.size_bytes,
-                ref.hash,
-                lasts_s=self._urls_last_s,
-                shown=self._dataset.address(ref),
-            )
-        return self._links.put(
-            path,
-            ref.size_bytes,
-            lasts_s=self._urls_last_s,
-            shown=self._dataset.address(ref),
-        )
+        return self._urls.make(self._dataset, refs, self._record)
 
     # --- Commit ---------------------------------------------------------------------
 
@@ -573,8 +390,7 @@ class Pushing:
             return
         if head == expected:
             # Joining may take long; if the head has changed already, it isn't needed.
-            for path, ref in self._in_parts.items():
-                self._links.join_parts(path, ref.size_bytes, ref.hash)
+            self._urls.join_parts()
             self._check_objects(run)
             self._claim()
         record = self._record
@@ -626,7 +442,7 @@ class Pushing:
         If a PUT has to have its object's hash, the file can't be ours. Otherwise it may still be
         another push's, which was given the same name.
         """
-        if self._puts_prove or ref not in self._granted or self._record is None:
+        if self._puts_prove or ref not in self._urls.granted or self._record is None:
             return
         path = self._dataset.place(ref)
         with Sweep(self._repository.store, [path]):
@@ -643,7 +459,7 @@ class Pushing:
         unproven = set(refs)
         places_prove = self._dataset.places_prove_objects
         if self._puts_prove and places_prove:
-            unproven -= self._granted
+            unproven -= self._urls.granted
         head = self._asked.current_head
         if head is None or not unproven:
             return unproven

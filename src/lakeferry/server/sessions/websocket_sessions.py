@@ -50,8 +50,9 @@ from lakeferry.server.http.public_url import reached_at
 from lakeferry.server.http.websockets import EXTENSION, ConnectionControl
 from lakeferry.server.logs import say
 from lakeferry.server.metrics import Metrics
+from lakeferry.server.sessions.byte_budget import HELD_BYTES, Budget
 from lakeferry.server.sessions.pull_work import Pulling
-from lakeferry.server.sessions.push_work import HELD_BYTES, Budget, Pushing
+from lakeferry.server.sessions.push_work import Pushing
 from lakeferry.server.sessions.upload_reservations import Promises
 from lakeferry.server.sessions.worker_threads import SessionThreads
 from lakeferry.transfer.datasets.dataset import DatasetFormat

@@ -14,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from lakeferry.server.sessions.push_work import UNPACKED_AT_ONCE
+from lakeferry.server.sessions.byte_budget import UNPACKED_AT_ONCE
 from lakeferry.transfer.session.events import (
     BlocksReady,
     CheckAndCommit,

@@ -40,6 +40,9 @@ KEY_BYTES = 32
 METHODS = ("GET", "PUT")
 LONGEST_LIFE_MS = 7 * 24 * 3600 * 1000
 
+URL_BYTES = 1000
+"""About the size of an object and its signed URL in a message."""
+PART_URL_BYTES = 150
 PARTS_AT_ONCE = 256
 """Most parts of an object for which one message has URLs."""
 

@@ -32,7 +32,8 @@ from lakeferry.server.http.http_app import create_app
 from lakeferry.server.http.websockets import SessionSocket
 from lakeferry.server.metrics import Metrics
 from lakeferry.server.sessions import websocket_sessions
-from lakeferry.server.sessions.push_work import HELD_BYTES, Budget, Pushing
+from lakeferry.server.sessions.byte_budget import HELD_BYTES, Budget
+from lakeferry.server.sessions.push_work import Pushing
 from lakeferry.server.sessions.websocket_sessions import Sessions
 from lakeferry.server.sessions.worker_threads import SessionThreads
 from lakeferry.transfer.chain.hashes import Multihash
