@@ -162,28 +162,17 @@ def open_server(
     # An object store signs for itself, and its bytes don't come through here.
     signer = Signer.of(store) if split(store.uri).scheme == "file" else None
     rules = access.DatasetAccess(repository, Tokens(store), anonymous_read=anonymous_read)
-
-    def open_ref(place: str) -> LakeFSStore:
-        found = open_store(place, settings.storage_options(place))
-        assert isinstance(found, LakeFSStore)
-        return found
-
-    def default_branch(repository: str) -> str:
-        options = settings.storage_options(f"lakefs://{repository}")
-        return LakeFSRepository(LakeFSAccess.find(options), repository).default_branch()
-
-    links = Links(store, signer, url)
     metrics = Metrics()
     sessions = Sessions(
         repository,
         rules,
-        links,
+        Links(store, signer, url),
         puts_prove=signer is not None,
         as_reached=as_reached,
         metrics=metrics,
         urls_last_s=urls_last_s,
     )
-    worker = Worker(queue, Exporting(open_ref, default_branch, export).run)
+    worker = Worker(queue, _exporting(settings, export).run)
     served: list[RunningServer] = []
     datasets = Datasets(
         repository, rules, signer, connections=lambda: sum(each.connections for each in served)
@@ -199,6 +188,21 @@ def open_server(
     server = RunningServer(listener, app, worker, sessions)
     served.append(server)
     return server
+
+
+def _exporting(settings: Config, export: ExportTable) -> Exporting:
+    """Return what does export jobs, with the settings' options for each repository."""
+
+    def open_ref(place: str) -> LakeFSStore:
+        found = open_store(place, settings.storage_options(place))
+        assert isinstance(found, LakeFSStore)
+        return found
+
+    def default_branch(repository: str) -> str:
+        options = settings.storage_options(f"lakefs://{repository}")
+        return LakeFSRepository(LakeFSAccess.find(options), repository).default_branch()
+
+    return Exporting(open_ref, default_branch, export)
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -151,22 +151,16 @@ class Client:
         """
         parsed = parse_statement(self.spark, text)
         if parsed is None:
-            # Spark will report what is wrong with the text. If it accepts it, the result is
-            # checked.
+            # Spark reports what is wrong with the text. If it accepts it, the result is checked.
             return Followed(text, args, is_query=True)
         if is_inner:
             _refuse_parameters(parsed)
-        if script is not None:
-            self._check_part(parsed, text)
-        if script is not None or parsed.statement.is_script:
-            script = _Script.of(parsed, script)
-            self._check_created(parsed, script)
-        replaced: set[int] = set()
-        known: set[str] = set()
+        is_later = is_checked_later and parsed.statement.is_query
+        script = self._script_of(parsed, text, script)
+        replaced, known = set[int](), set[str]()
         moved: dict[tuple[Any, ...], str] = {}
         looked_up: dict[Relation, tuple[_Names, str, str | None]] = {}
         edits: list[TextEdit] = []
-        is_later = is_checked_later and parsed.statement.is_query
         for relation in parsed.statement.relations:
             if script is not None:
                 script.check_name(relation)
@@ -180,9 +174,7 @@ class Client:
             if relation.place is not RelationPlace.COMPUTED and (relation.names or relation.path):
                 same = replace(relation, route=())
             if same not in looked_up:
-                names, path = self._named(parsed, relation, args, script)
-                found_at = self._looked_up(names, path, relation.operations, known)
-                looked_up[same] = (names, *found_at)
+                looked_up[same] = self._found(parsed, relation, args, script, known)
             names, name, place = looked_up[same]
             if place is None:
                 self._check_views(names, is_text_only=is_later)
@@ -196,15 +188,35 @@ class Client:
             if relation.names or relation.path is not None:
                 moved[_key(relation)] = place
             edits += found
-        changed = parsed.text
+        changed = edited(parsed.text, edits) if edits else parsed.text
         if edits:
-            changed = edited(changed, edits)
             self._check_changed(changed, moved)
         self._check_functions(parsed.statement.functions, known, is_text_only=is_later)
-        given = args
         if replaced:
-            given = [value for at, value in enumerate(args) if at not in replaced]
-        return Followed(changed, given, parsed.statement.is_query, frozenset(known))
+            args = [value for at, value in enumerate(args) if at not in replaced]
+        return Followed(changed, args, parsed.statement.is_query, frozenset(known))
+
+    def _script_of(self, parsed: Parsed, text: str, around: _Script | None) -> _Script | None:
+        """Return the script that a text belongs to, or is; refuse what it must not create."""
+        if around is not None:
+            self._check_part(parsed, text)
+        elif not parsed.statement.is_script:
+            return None
+        script = _Script.of(parsed, around)
+        self._check_created(parsed, script)
+        return script
+
+    def _found(
+        self,
+        parsed: Parsed,
+        relation: Relation,
+        args: Any,
+        script: _Script | None,
+        known: set[str],
+    ) -> tuple[_Names, str, str | None]:
+        """Return the possible names of a relation, the one that leads to a table, and its place."""
+        names, path = self._named(parsed, relation, args, script)
+        return names, *self._looked_up(names, path, relation.operations, known)
 
     def check_view(self, name: str, frame: DataFrame) -> None:
         """Refuse a view, or a data frame that uses it, if the view reads an old place."""

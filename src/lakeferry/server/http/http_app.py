@@ -81,26 +81,6 @@ def create_app(
         fine = is_healthy()
         return _json({"status": "ok" if fine else "failed"}, 200 if fine else 503)
 
-    def accept(headers: Any, body: bytes) -> str:
-        now_ms = clock()
-        webhook.authenticate(secret, headers, body, now_ms)
-        event = webhook.parse_event(body)
-        if not event.is_current(now_ms):
-            raise CommitConflict(
-                "the event is too old or too new",
-                cause=f"its time is {event.time_ms}, and the server's time is {now_ms}",
-                remedy="check both clocks; recorded events aren't accepted",
-                identity=event.identity,
-            )
-        job = queue.accept(event)
-        if job is None:
-            raise CommitConflict(
-                "the event has arrived before",
-                remedy="there is nothing to do: its export was requested then",
-                identity=event.identity,
-            )
-        return job.id
-
     async def lakefs(request: Request) -> Response:
         try:
             # Refuse by the headers if possible, before the body is sent.
@@ -108,7 +88,7 @@ def create_app(
             holder = _KNOWN if is_known else holder_of(None, _sender(request))
             body = await _body(request, webhook.LARGEST_BODY_BYTES, bodies, holder)
             # The store is synchronous.
-            job = await run_in_threadpool(accept, request.headers, body)
+            job = await run_in_threadpool(_accept, queue, secret, request.headers, body, clock)
         except LakeferryError as refused:
             _LOG.warning("refused what %s sent: %s", _sender(request), refused)
             return _refusal(refused)
@@ -126,6 +106,30 @@ def create_app(
         ],
         middleware=[Middleware(CountedRequests, counted)],
     )
+
+
+def _accept(
+    queue: Queue, secret: str | None, headers: Any, body: bytes, clock: Callable[[], int]
+) -> str:
+    """Put the event of a request into the queue and return its job."""
+    now_ms = clock()
+    webhook.authenticate(secret, headers, body, now_ms)
+    event = webhook.parse_event(body)
+    if not event.is_current(now_ms):
+        raise CommitConflict(
+            "the event is too old or too new",
+            cause=f"its time is {event.time_ms}, and the server's time is {now_ms}",
+            remedy="check both clocks; recorded events aren't accepted",
+            identity=event.identity,
+        )
+    job = queue.accept(event)
+    if job is None:
+        raise CommitConflict(
+            "the event has arrived before",
+            remedy="there is nothing to do: its export was requested then",
+            identity=event.identity,
+        )
+    return job.id
 
 
 async def _body(request: Request, limit_bytes: int, bodies: Slots, holder: str) -> bytes:
