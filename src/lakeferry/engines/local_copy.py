@@ -19,7 +19,8 @@ from lakeferry.engine import (
 )
 from lakeferry.engines import objects_to_copy
 from lakeferry.engines.copy_progress import CopyProgress
-from lakeferry.engines.object_copy import CopyPlaces, Hands, LogExporter, OpenConfig, copy_log_file
+from lakeferry.engines.log_file_copy import LogExporter, copy_log_file
+from lakeferry.engines.object_copy import CopyPlaces, Hands, OpenConfig
 from lakeferry.errors import ObjectNotFound
 from lakeferry.log import checkpoint_read, references
 from lakeferry.log.actions import Sidecar

@@ -1,4 +1,4 @@
-"""Copies one object or one log file; used by both engines.
+"""Copies one object; used by both engines.
 
 Engines differ in where they run and how they divide the work, but share this module. Everything
 here is idempotent: each write of an object has the same name and bytes, and the object appears
@@ -15,34 +15,14 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from itertools import islice
 from typing import Self, TypeVar
 
-from lakeferry.engine import LogCopy, LogCopyPlan, LogExported, LogExportPlan
-from lakeferry.errors import (
-    CommitConflict,
-    CorruptLog,
-    InvalidInput,
-    MissingFile,
-    ObjectNotFound,
-    UnsupportedFeature,
-)
+from lakeferry.errors import CorruptLog, InvalidInput, ObjectNotFound, UnsupportedFeature
 from lakeferry.log import file_actions
-from lakeferry.log.rewrite import (
-    Listed,
-    Relisted,
-    Rewrite,
-    Sidecars,
-    relist_lines,
-    relist_many,
-    relist_parquet,
-    rewrite_lines,
-    rewrite_parquet,
-)
 from lakeferry.storage import Store, StoreConfig
 from lakeferry.storage.uris import (
     container_and_name,
@@ -194,7 +174,7 @@ class Hands:
         The log may be wrong: the object is copied as it is. Raises :class:`Gone`.
         """
         if size_bytes is None or size_bytes <= SMALL_COPY_BYTES:
-            data = _fetch_small(source, name, size_bytes)
+            data = fetch_small(source, name, size_bytes)
             if data is not None:
                 target.put(new_name, data)
                 return Copied(len(data), hashlib.sha256(data).digest())
@@ -228,7 +208,7 @@ class Hands:
         """Return the size and the digest of an object of about that size."""
         digest = algorithm()
         if size_bytes is None or size_bytes <= SMALL_COPY_BYTES:
-            data = _fetch_small(source, name, size_bytes)
+            data = fetch_small(source, name, size_bytes)
             if data is not None:
                 digest.update(data)
                 return len(data), digest.digest()
@@ -255,7 +235,7 @@ class Hands:
     @contextmanager
     def held(self, source: Store, name: str) -> Iterator[bytes]:
         """Yield a whole object; only a few large ones are in memory at a time."""
-        data = _fetch_small(source, name, None)
+        data = fetch_small(source, name, None)
         if data is not None:
             yield data
             return
@@ -263,7 +243,7 @@ class Hands:
             yield _asked(lambda: source.get(name))
 
 
-def _fetch_small(source: Store, name: str, size_bytes: int | None) -> bytes | None:
+def fetch_small(source: Store, name: str, size_bytes: int | None) -> bytes | None:
     """Fetch an object in one request; ``None`` if it isn't small after all."""
     if size_bytes is not None:
         return _asked(lambda: source.get(name))
@@ -298,167 +278,3 @@ def _ahead(
     finally:
         for each in waiting:
             each.cancel()
-
-
-def copy_log_file(
-    hands: Hands, source: Store, target: Store, plan: LogCopyPlan, file: LogCopy
-) -> int:
-    """Put one log file at the target, rewritten if the plan says so; return its size.
-
-    The file is written even if it exists: comparing it first would take as many requests. Only
-    an ``exclusive`` file never replaces other bytes.
-    """
-    try:
-        if plan.rewrite is None and not file.exclusive:
-            size = hands.copy(source, file.path, target, file.new_path, None).size_bytes
-        else:
-            with hands.held(source, file.path) as data:
-                new = data
-                if plan.rewrite is not None:
-                    new = rewritten_log_file(data, file.path, plan.rewrite, plan.sidecars)
-                size = len(new)
-                if file.exclusive:
-                    _put_beside(target, file.new_path, new)
-                else:
-                    target.put(file.new_path, new)
-    except Gone as gone:
-        raise _log_file_gone(source, file) from gone
-    if file.modified_ms is not None:
-        target.restore_time(file.new_path, file.modified_ms)
-    return size
-
-
-EXPORTED_AT_ONCE = 256
-"""How many small log files are in memory at a time while they are exported."""
-
-
-class LogExporter:
-    """Puts log files at the target with the listed URIs, and describes each.
-
-    Small commits are looked up many at a time, because a lookup has a high fixed cost.
-    """
-
-    def __init__(
-        self, hands: Hands, source: Store, target: Store, plan: LogExportPlan, listed: Listed
-    ) -> None:
-        """Use ``hands`` for the work."""
-        self._hands = hands
-        self._source = source
-        self._target = target
-        self._plan = plan
-        self._listed = listed
-
-    def each(self, files: Iterable[LogCopy]) -> Iterator[LogExported]:
-        """Export files, and yield a description of each in order."""
-        waiting = iter(files)
-        while window := list(islice(waiting, EXPORTED_AT_ONCE)):
-            yield from self._window(window)
-
-    def _window(self, files: Sequence[LogCopy]) -> Iterator[LogExported]:
-        fetched = list(self._hands.each(self._small, files))
-        commits = [data for data in fetched if data is not None]
-        try:
-            relisted = iter(relist_many(commits, self._listed) if commits else ())
-        except CorruptLog:
-            # Process them one by one, so that the error names the file.
-            relisted = None
-        pairs = [
-            (file, data, next(relisted) if relisted is not None and data is not None else None)
-            for file, data in zip(files, fetched, strict=True)
-        ]
-        yield from self._hands.each(self._put, pairs)
-
-    def _small(self, file: LogCopy) -> bytes | None:
-        """Fetch a commit if it is small; other files are fetched when it is their turn."""
-        if file.address is not None:
-            self._source.learn(file.path, file.address)
-        if not file.path.endswith(".json") or self._plan.sidecars:
-            return None
-        try:
-            return _fetch_small(self._source, file.path, None)
-        except Gone as gone:
-            raise _log_file_gone(self._source, file) from gone
-
-    def _put(self, each: tuple[LogCopy, bytes | None, Relisted | None]) -> LogExported:
-        file, data, new = each
-        if new is None and data is not None:
-            new = _relisted(data, file.path, self._listed, self._plan.sidecars)
-        if new is not None:
-            self._target.put(file.new_path, new.data)
-        else:
-            new = self._put_large(file)
-        if file.modified_ms is not None:
-            self._target.restore_time(file.new_path, file.modified_ms)
-        return _told(new)
-
-    def _put_large(self, file: LogCopy) -> Relisted:
-        try:
-            with self._hands.held(self._source, file.path) as data:
-                new = _relisted(data, file.path, self._listed, self._plan.sidecars)
-                self._target.put(file.new_path, new.data)
-        except Gone as gone:
-            raise _log_file_gone(self._source, file) from gone
-        return new
-
-
-def _told(new: Relisted) -> LogExported:
-    return LogExported(
-        len(new.data),
-        new.actions,
-        new.unlisted,
-        new.elsewhere,
-        new.skipped,
-        new.gone,
-        new.gone_count,
-        new.kin,
-        new.protocol,
-        new.metadata,
-    )
-
-
-def _relisted(data: bytes, path: str, listed: Listed, sidecars: Sidecars | None) -> Relisted:
-    relist = relist_lines if path.endswith(".json") else relist_parquet
-    try:
-        return relist(data, listed, sidecars)
-    except CorruptLog as broken:
-        broken.fields.setdefault("path", path)
-        raise
-
-
-def _log_file_gone(source: Store, file: LogCopy) -> MissingFile:
-    return MissingFile(
-        f"log file {file.path} of {source.uri} is gone",
-        cause="the log was cleaned up while it was copied",
-        remedy="try again",
-        path=file.path,
-    )
-
-
-def _put_beside(target: Store, path: str, data: bytes) -> None:
-    """Put an object, unless its name has other bytes already.
-
-    The move that the file belongs to decides what to do then.
-    """
-    if not target.put_if_absent(path, data) and target.get(path) != data:
-        raise CommitConflict(
-            f"{path} of {target.uri} belongs to somebody else",
-            cause="another process wrote a different log file there meanwhile",
-            path=path,
-            reason="name_taken",
-        )
-
-
-def rewritten_log_file(
-    data: bytes, path: str, rewrite: Rewrite, sidecars: Sidecars | None
-) -> bytes:
-    """Return a log file with every path in it rewritten; ``sidecars`` is as in the plan."""
-    try:
-        if path.endswith(".json"):
-            return rewrite_lines(data, rewrite, sidecars)
-        if path.endswith(".parquet"):
-            return rewrite_parquet(data, rewrite, sidecars)
-    except CorruptLog as broken:
-        broken.fields.setdefault("path", path)
-        raise
-    # A checksum file names files too, so its paths must not be left unchanged.
-    raise InvalidInput(f"{path} isn't a log file whose paths can be rewritten", path=path)

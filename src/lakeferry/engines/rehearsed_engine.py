@@ -26,7 +26,7 @@ from lakeferry.engine import (
 )
 from lakeferry.engines import local_copy, objects_to_copy
 from lakeferry.engines.local_engine import LocalEngine
-from lakeferry.engines.object_copy import rewritten_log_file
+from lakeferry.engines.log_file_copy import rewritten_log_file
 from lakeferry.log.segment import Segment
 from lakeferry.storage import StoreConfig
 from lakeferry.storage.overlay import Overlay, ReferredObject

@@ -65,7 +65,7 @@ NEEDS_A_PERSON.update(
         "engines/__init__.py: pip install 'lakeferry[spark]', or use --engine local": provoked(
             _INSTALL, f"{_ENGINE}test_without_spark_its_engine_says_how_to_get_it"
         ),
-        "object_copy.py: try again": provoked(
+        "log_file_copy.py: try again": provoked(
             _RACE,
             "unit/engines/test_local_copy.py::TestLogFiles::test_a_file_that_is_gone_is_named",
         ),

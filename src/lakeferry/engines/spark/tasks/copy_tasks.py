@@ -17,7 +17,8 @@ import pyarrow.compute as pc
 from lakeferry.engine import CopyPlan, LogCopyPlan, LogExportPlan
 from lakeferry.engines import objects_to_copy
 from lakeferry.engines.copy_progress import CopyProgress
-from lakeferry.engines.object_copy import CopyPlaces, Hands, LogExporter, copy_log_file
+from lakeferry.engines.log_file_copy import LogExporter, copy_log_file
+from lakeferry.engines.object_copy import CopyPlaces, Hands
 from lakeferry.engines.spark.tasks.log_plan import CheckpointTask, CommitTask, Piece
 from lakeferry.errors import CorruptLog, ObjectNotFound
 from lakeferry.log import checkpoint_read, parquet, references

@@ -1,0 +1,189 @@
+"""Copies one log file, rewritten if its plan says so; used by both engines.
+
+As everything in :mod:`lakeferry.engines.object_copy`, it may be repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+
+from lakeferry.engine import LogCopy, LogCopyPlan, LogExported, LogExportPlan
+from lakeferry.engines.object_copy import Gone, Hands, fetch_small
+from lakeferry.errors import CommitConflict, CorruptLog, InvalidInput, MissingFile
+from lakeferry.log.rewrite import (
+    Listed,
+    Relisted,
+    Rewrite,
+    Sidecars,
+    relist_lines,
+    relist_many,
+    relist_parquet,
+    rewrite_lines,
+    rewrite_parquet,
+)
+from lakeferry.storage import Store
+
+
+def copy_log_file(
+    hands: Hands, source: Store, target: Store, plan: LogCopyPlan, file: LogCopy
+) -> int:
+    """Put one log file at the target, rewritten if the plan says so; return its size.
+
+    The file is written even if it exists: comparing it first would take as many requests. Only
+    an ``exclusive`` file never replaces other bytes.
+    """
+    try:
+        if plan.rewrite is None and not file.exclusive:
+            size = hands.copy(source, file.path, target, file.new_path, None).size_bytes
+        else:
+            with hands.held(source, file.path) as data:
+                new = data
+                if plan.rewrite is not None:
+                    new = rewritten_log_file(data, file.path, plan.rewrite, plan.sidecars)
+                size = len(new)
+                if file.exclusive:
+                    _put_beside(target, file.new_path, new)
+                else:
+                    target.put(file.new_path, new)
+    except Gone as gone:
+        raise _log_file_gone(source, file) from gone
+    if file.modified_ms is not None:
+        target.restore_time(file.new_path, file.modified_ms)
+    return size
+
+
+EXPORTED_AT_ONCE = 256
+"""How many small log files are in memory at a time while they are exported."""
+
+
+class LogExporter:
+    """Puts log files at the target with the listed URIs, and describes each.
+
+    Small commits are looked up many at a time, because a lookup has a high fixed cost.
+    """
+
+    def __init__(
+        self, hands: Hands, source: Store, target: Store, plan: LogExportPlan, listed: Listed
+    ) -> None:
+        """Use ``hands`` for the work."""
+        self._hands = hands
+        self._source = source
+        self._target = target
+        self._plan = plan
+        self._listed = listed
+
+    def each(self, files: Iterable[LogCopy]) -> Iterator[LogExported]:
+        """Export files, and yield a description of each in order."""
+        waiting = iter(files)
+        while window := list(islice(waiting, EXPORTED_AT_ONCE)):
+            yield from self._window(window)
+
+    def _window(self, files: Sequence[LogCopy]) -> Iterator[LogExported]:
+        fetched = list(self._hands.each(self._small, files))
+        commits = [data for data in fetched if data is not None]
+        try:
+            relisted = iter(relist_many(commits, self._listed) if commits else ())
+        except CorruptLog:
+            # Process them one by one, so that the error names the file.
+            relisted = None
+        pairs = [
+            (file, data, next(relisted) if relisted is not None and data is not None else None)
+            for file, data in zip(files, fetched, strict=True)
+        ]
+        yield from self._hands.each(self._put, pairs)
+
+    def _small(self, file: LogCopy) -> bytes | None:
+        """Fetch a commit if it is small; other files are fetched when it is their turn."""
+        if file.address is not None:
+            self._source.learn(file.path, file.address)
+        if not file.path.endswith(".json") or self._plan.sidecars:
+            return None
+        try:
+            return fetch_small(self._source, file.path, None)
+        except Gone as gone:
+            raise _log_file_gone(self._source, file) from gone
+
+    def _put(self, each: tuple[LogCopy, bytes | None, Relisted | None]) -> LogExported:
+        file, data, new = each
+        if new is None and data is not None:
+            new = _relisted(data, file.path, self._listed, self._plan.sidecars)
+        if new is not None:
+            self._target.put(file.new_path, new.data)
+        else:
+            new = self._put_large(file)
+        if file.modified_ms is not None:
+            self._target.restore_time(file.new_path, file.modified_ms)
+        return _told(new)
+
+    def _put_large(self, file: LogCopy) -> Relisted:
+        try:
+            with self._hands.held(self._source, file.path) as data:
+                new = _relisted(data, file.path, self._listed, self._plan.sidecars)
+                self._target.put(file.new_path, new.data)
+        except Gone as gone:
+            raise _log_file_gone(self._source, file) from gone
+        return new
+
+
+def _told(new: Relisted) -> LogExported:
+    return LogExported(
+        len(new.data),
+        new.actions,
+        new.unlisted,
+        new.elsewhere,
+        new.skipped,
+        new.gone,
+        new.gone_count,
+        new.kin,
+        new.protocol,
+        new.metadata,
+    )
+
+
+def _relisted(data: bytes, path: str, listed: Listed, sidecars: Sidecars | None) -> Relisted:
+    relist = relist_lines if path.endswith(".json") else relist_parquet
+    try:
+        return relist(data, listed, sidecars)
+    except CorruptLog as broken:
+        broken.fields.setdefault("path", path)
+        raise
+
+
+def _log_file_gone(source: Store, file: LogCopy) -> MissingFile:
+    return MissingFile(
+        f"log file {file.path} of {source.uri} is gone",
+        cause="the log was cleaned up while it was copied",
+        remedy="try again",
+        path=file.path,
+    )
+
+
+def _put_beside(target: Store, path: str, data: bytes) -> None:
+    """Put an object, unless its name has other bytes already.
+
+    The move that the file belongs to decides what to do then.
+    """
+    if not target.put_if_absent(path, data) and target.get(path) != data:
+        raise CommitConflict(
+            f"{path} of {target.uri} belongs to somebody else",
+            cause="another process wrote a different log file there meanwhile",
+            path=path,
+            reason="name_taken",
+        )
+
+
+def rewritten_log_file(
+    data: bytes, path: str, rewrite: Rewrite, sidecars: Sidecars | None
+) -> bytes:
+    """Return a log file with every path in it rewritten; ``sidecars`` is as in the plan."""
+    try:
+        if path.endswith(".json"):
+            return rewrite_lines(data, rewrite, sidecars)
+        if path.endswith(".parquet"):
+            return rewrite_parquet(data, rewrite, sidecars)
+    except CorruptLog as broken:
+        broken.fields.setdefault("path", path)
+        raise
+    # A checksum file names files too, so its paths must not be left unchanged.
+    raise InvalidInput(f"{path} isn't a log file whose paths can be rewritten", path=path)
