@@ -39,7 +39,8 @@ from lakeferry.transfer.datasets.delta.delta_dataset import DeltaDataset
 from lakeferry.transfer.datasets.local_dataset import kind_of_block
 from lakeferry.transfer.datasets.odf import OdfDataset
 from lakeferry.transfer.repository.dataset_names import DatasetName
-from lakeferry.transfer.repository.push_records import Heart, PushRecord, Sweep
+from lakeferry.transfer.repository.push_heartbeat import Heart
+from lakeferry.transfer.repository.push_records import PushRecord, Sweep
 from lakeferry.transfer.repository.repository import Repository, Visibility
 from lakeferry.transfer.repository.signed_urls import Links
 from lakeferry.transfer.session.events import (

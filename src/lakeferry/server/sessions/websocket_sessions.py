@@ -46,7 +46,7 @@ from lakeferry.server.sessions.upload_reservations import Promises
 from lakeferry.server.sessions.worker_threads import SessionThreads
 from lakeferry.transfer.datasets.dataset import DatasetFormat
 from lakeferry.transfer.repository.dataset_names import DatasetName
-from lakeferry.transfer.repository.push_records import Heart
+from lakeferry.transfer.repository.push_heartbeat import Heart
 from lakeferry.transfer.repository.repository import Repository
 from lakeferry.transfer.repository.signed_urls import Links
 from lakeferry.transfer.session.events import CheckAndCommit, ConsiderPush, MachineAction, MakePlan

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 
 import pytest
 
 from lakeferry.engines.local_engine import LocalEngine
 from lakeferry.transfer.repository.garbage_collection import GarbageCollected, collect
-from lakeferry.transfer.repository.push_records import PUSHES_FOLDER, Heart, PushRecord
+from lakeferry.transfer.repository.push_records import PUSHES_FOLDER
 from lakeferry.transfer.repository.repository import Visibility
 from tests.support.reference_client import Closed, Files, fetch, objects_of, path_of, run_of
 from tests.support.serving import until
-from tests.support.stores import DictStore, Fault, StoreCall, on
+from tests.support.stores import Fault, StoreCall, on
 from tests.unit.server.sessions.test_websocket_sessions import NAME, Served, dataset
 
 FILES = dataset()
@@ -126,29 +125,6 @@ def test_a_push_that_was_taken_for_dead_is_told_so(server: Served) -> None:
     assert "refs/head" not in server.stored
     assert server.client.push(FILES) > 0
     assert server.stored == FILES
-
-
-def test_a_heart_renews_records_and_sees_them_out() -> None:
-    store = DictStore()
-    record = PushRecord(store, NAME, None, clock=store.clock)
-    record.begin([f"{NAME}/data/x"])
-    record.grant([f"{NAME}/data/x"])
-    # Servers of other tests may still be ending theirs.
-    others = set(threading.enumerate())
-    heart = Heart(every_s=0.001)
-    heart.add(record)
-
-    def note() -> dict[str, object]:
-        [path] = [path for path in store.objects if path.endswith("push.json")]
-        found: dict[str, object] = json.loads(store.objects[path])
-        return found
-
-    until(lambda: int(str(note()["beat"])) > 3)
-    heart.remove(record, leave=True)
-    until(lambda: note()["state"] == "left")
-    heart.stop(10)
-    left = set(threading.enumerate()) - others
-    assert not [each for each in left if each.name == "pushes"]
 
 
 # --- Who may see a new dataset ------------------------------------------------------------
