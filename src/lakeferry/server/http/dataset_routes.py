@@ -27,7 +27,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 import anyio.from_thread
@@ -48,10 +48,11 @@ from lakeferry.errors import (
     StorageUnavailable,
     TimedOut,
 )
-from lakeferry.server.client_shares import Slot, Slots, holder_of
+from lakeferry.server.client_shares import Slots, holder_of
 from lakeferry.server.http.access import DatasetAccess, HttpRefusal
 from lakeferry.server.http.file_hashes import FileHashes
-from lakeferry.transfer.chain.hashes import Algorithm, Digest, Multihash, hash_stream
+from lakeferry.server.http.object_body import CLIENT_LEFT, SILENT_FOR_S, ObjectBody
+from lakeferry.transfer.chain.hashes import Algorithm, Multihash, hash_stream
 from lakeferry.transfer.chain.odf_blocks import ObjectRef
 from lakeferry.transfer.datasets.dataset import DATASET_CHUNK_BYTES, DatasetFormat
 from lakeferry.transfer.datasets.delta import named_files
@@ -67,12 +68,6 @@ UPLOADS_WAITING = 128
 """How many uploads may wait for a place; each has received a few hundred kilobytes by then."""
 TOKEN_CHECK = "/platform/token/validate"
 """Where the reference client asks whether its token is valid."""
-_LEFT = "client_left"
-SILENT_FOR_S = 60.0
-"""How long a sender may pause within a body."""
-_SLOWEST_BYTES_PER_S = 1 << 10
-"""Minimum speed of a body, after the first ``SILENT_FOR_S``. While others wait it is higher
-(:mod:`lakeferry.server.client_shares`)."""
 UNREAD_BYTES = 32 << 20
 """About how many written bytes all connections together may leave unread."""
 SMALLEST_CHUNK_BYTES = 32 << 10
@@ -176,7 +171,7 @@ class Datasets:
         except ClientDisconnect:
             return Response(status_code=400)
         except LakeferryError as refused:
-            if getattr(request.state, _LEFT, False):
+            if getattr(request.state, CLIENT_LEFT, False):
                 # The client left in the middle of a body; the store's error isn't a failure.
                 _LOG.info("%s %s: the client left", request.method, request.url.path)
                 return Response(status_code=400)
@@ -337,7 +332,7 @@ class Datasets:
         state = await run_in_threadpool(self._before, target.dataset, of, path, whole, permit)
         if state is None:
             return Response(status_code=404)
-        body = _Body(request, self._silent_for_s)
+        body = ObjectBody(request, self._silent_for_s)
         if state:
             # A client that waits for "100 Continue" needn't send the body.
             if request.headers.get("expect", "").lower() != "100-continue":
@@ -351,7 +346,7 @@ class Datasets:
 
     async def _store_body(
         self,
-        body: _Body,
+        body: ObjectBody,
         target: RequestTarget,
         path: str,
         name: Multihash,
@@ -407,90 +402,6 @@ class Datasets:
             return False
         # A table's file is never replaced; the commit checks whether it is the right one.
         return there == size or of is DatasetFormat.DELTA
-
-
-class _Body:
-    """A request's body, in pieces of a good size."""
-
-    def __init__(self, request: Request, silent_for_s: float) -> None:
-        self._request = request
-        self._stream = request.stream()
-        self._silent_for_s = silent_for_s
-        self._fetched = b""
-        self._received_bytes = 0
-        self._waited_s = 0.0
-        self._slot: Slot | None = None
-        self._timer: asyncio.Timeout | None = None
-
-    def limit_to(self, slot: Slot) -> None:
-        """Continue only as long as the upload's place isn't withdrawn."""
-        self._slot = slot
-        slot.interrupt = self._interrupt
-
-    async def fetch(self) -> None:
-        """Read a small body into memory."""
-        self._fetched = await self.next()
-
-    async def pass_over(self) -> None:
-        """Read and discard the rest; hardly any of it is in memory."""
-        while await self.next(1):
-            pass
-
-    async def next(self, size_bytes: int = DATASET_CHUNK_BYTES) -> bytes:
-        """Return the next piece, of about that size or more; empty at the end of the body."""
-        if self._fetched:
-            fetched, self._fetched = self._fetched, b""
-            return fetched
-        piece = bytearray()
-        while len(piece) < size_bytes:
-            self._check()
-            began_s = asyncio.get_running_loop().time()
-            try:
-                async with asyncio.timeout(self._silent_for_s) as self._timer:
-                    came = await anext(self._stream)
-            except StopAsyncIteration:
-                break
-            except ClientDisconnect:
-                setattr(self._request.state, _LEFT, True)
-                raise
-            except TimeoutError as late:
-                self._check()
-                raise TimedOut(f"no data arrived for {self._silent_for_s:g} seconds") from late
-            finally:
-                self._timer = None
-                self._waited_s += asyncio.get_running_loop().time() - began_s
-            piece += came
-            self._received_bytes += len(came)
-            if self._slot is not None:
-                self._slot.received_bytes += len(came)
-        return bytes(piece)
-
-    def _check(self) -> None:
-        if self._slot is not None and self._slot.is_withdrawn:
-            raise StorageUnavailable("other clients are waiting, and this upload was too slow")
-        is_late = self._waited_s > self._silent_for_s
-        if is_late and self._received_bytes < self._waited_s * _SLOWEST_BYTES_PER_S:
-            raise TimedOut(f"fewer than {_SLOWEST_BYTES_PER_S:,} bytes arrived per second")
-
-    def _interrupt(self) -> None:
-        if self._timer is not None:
-            self._timer.reschedule(asyncio.get_running_loop().time())
-
-    def hashed(self, name: Multihash) -> Iterator[bytes]:
-        """Yield the pieces, in a thread that the event loop waits for; fail on another hash.
-
-        The check comes last, before the store gives the object its name.
-        """
-        digest = Digest()
-        for piece in self.pieces():
-            digest.update(piece)
-            yield piece
-        digest.check(name)
-
-    def pieces(self) -> Iterator[bytes]:
-        """Yield the pieces, in such a thread; the caller checks them when all have arrived."""
-        while piece := anyio.from_thread.run(self.next):
-            yield piece
 
 
 def _holder(request: Request, permit: Permit | None) -> str:
