@@ -19,7 +19,7 @@ import pytest
 from lakeferry.errors import LakeferryError, StorageUnavailable
 from lakeferry.storage import Store
 from lakeferry.transfer.client.remote_dataset import Terms
-from lakeferry.transfer.client.session_work import Transferred
+from lakeferry.transfer.client.transfer_progress import Transferred
 from tests.support.hosting import (
     NAME,
     ONCE,

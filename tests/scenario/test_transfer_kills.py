@@ -24,7 +24,7 @@ import pytest
 from lakeferry.errors import CommitStateUnknown, StorageUnavailable
 from lakeferry.transfer.chain.hashes import Multihash
 from lakeferry.transfer.client.remote_dataset import Terms
-from lakeferry.transfer.client.session_work import Transferred
+from lakeferry.transfer.client.transfer_progress import Transferred
 from lakeferry.transfer.repository.access_tokens import Scope, Tokens
 from tests.simulation.transfer_cases import chain_of, objects_named
 from tests.support.hosting import (

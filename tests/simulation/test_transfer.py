@@ -12,7 +12,7 @@ import pytest
 
 from lakeferry.errors import CommitConflict, Diverged, ObjectNotFound
 from lakeferry.transfer.client.remote_dataset import Patience, Terms
-from lakeferry.transfer.client.session_work import Transferred
+from lakeferry.transfer.client.transfer_progress import Transferred
 from tests.simulation.transfer_cases import chain_of
 from tests.support.hosting import QUICK, Files
 from tests.support.invariants import Broken

@@ -15,7 +15,7 @@ import pytest
 
 from lakeferry.errors import CommitStateUnknown, LakeferryError, StorageUnavailable
 from lakeferry.transfer.client.remote_dataset import Terms
-from lakeferry.transfer.client.session_work import Transferred
+from lakeferry.transfer.client.transfer_progress import Transferred
 from lakeferry.transfer.repository.repository import ROOT_MARK, Repository, Visibility
 from tests.simulation.transfer_cases import chain_of, collect_weeks_later, objects_named
 from tests.support.hosting import HASTY, ONCE, QUICK, Files

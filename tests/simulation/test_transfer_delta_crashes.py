@@ -22,7 +22,7 @@ from lakeferry.storage import open_store, process_identity
 from lakeferry.storage.process_identity import this_process
 from lakeferry.table import DeltaLog
 from lakeferry.transfer.client.remote_dataset import Terms
-from lakeferry.transfer.client.session_work import Transferred
+from lakeferry.transfer.client.transfer_progress import Transferred
 from lakeferry.transfer.datasets.delta import named_files
 from lakeferry.transfer.datasets.delta.delta_dataset import DeltaDataset
 from lakeferry.transfer.repository.repository import ROOT_MARK

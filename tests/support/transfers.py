@@ -6,7 +6,8 @@ from typing import Any
 
 from lakeferry.transfer.client import event_loop
 from lakeferry.transfer.client.push_and_pull import Pull, Push
-from lakeferry.transfer.client.session_work import Transferred, TransferSteps
+from lakeferry.transfer.client.session_work import TransferSteps
+from lakeferry.transfer.client.transfer_progress import Transferred
 
 
 async def async_pull(*arguments: Any, **options: Any) -> Transferred:

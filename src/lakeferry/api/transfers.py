@@ -25,7 +25,7 @@ from lakeferry.transfer.client import parallelism
 
 if TYPE_CHECKING:
     from lakeferry.transfer.client.remote_dataset import Terms
-    from lakeferry.transfer.client.session_work import Transferred
+    from lakeferry.transfer.client.transfer_progress import Transferred
     from lakeferry.transfer.datasets.delta.blocks_of_log import Choose
 
 TOKEN_VARIABLE = "LAKEFERRY_TOKEN"

@@ -15,13 +15,7 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
-from lakeferry.errors import (
-    Forbidden,
-    NotATable,
-    RedirectNotFollowed,
-    TableNotFound,
-    Unauthorized,
-)
+from lakeferry.errors import Forbidden, NotATable, RedirectNotFollowed, TableNotFound, Unauthorized
 from lakeferry.redirect.resolve import Resolution, resolve_table
 from lakeferry.spark import stored_sql, table_locations
 from lakeferry.spark.sql_tokens import (

@@ -19,7 +19,7 @@ from lakeferry.engines.local_engine import LocalEngine
 from lakeferry.engines.shared_engine import SharedEngine
 from lakeferry.errors import InvalidInput, ObjectNotFound, StorageUnavailable, Unauthorized
 from lakeferry.transfer.client import push_and_pull
-from lakeferry.transfer.client.session_work import Transferred
+from lakeferry.transfer.client.transfer_progress import Transferred
 from lakeferry.transfer.repository.garbage_collection import GarbageCollected
 from tests.support.history import Append, History
 from tests.support.hosting import wait_for

@@ -35,26 +35,11 @@ from lakeferry.transfer.chain.odf_blocks import ObjectRef
 from lakeferry.transfer.client import simple_pull
 from lakeferry.transfer.client.downloads import Downloads
 from lakeferry.transfer.client.large_downloads import UnderWay
-from lakeferry.transfer.client.remote_dataset import (
-    NoWebSocket,
-    Remote,
-    Terms,
-)
-from lakeferry.transfer.client.session_retries import (
-    differing,
-    engines_of,
-    opened,
-    until_done,
-)
-from lakeferry.transfer.client.session_work import (
-    PullHost,
-    PushHost,
-    TransferProgress,
-    Transferred,
-    TransferSteps,
-    step,
-)
+from lakeferry.transfer.client.remote_dataset import NoWebSocket, Remote, Terms
+from lakeferry.transfer.client.session_retries import differing, engines_of, opened, until_done
+from lakeferry.transfer.client.session_work import PullHost, PushHost, TransferSteps, step
 from lakeferry.transfer.client.shared_limits import StoreThreads
+from lakeferry.transfer.client.transfer_progress import TransferProgress, Transferred
 from lakeferry.transfer.client.uploads import Uploads
 from lakeferry.transfer.client.websocket_session import converse
 from lakeferry.transfer.datasets import message_parts

@@ -9,36 +9,20 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from lakeferry.errors import (
-    CommitStateUnknown,
-    Diverged,
-    InvalidInput,
-    LakeferryError,
-)
+from lakeferry.errors import CommitStateUnknown, Diverged, InvalidInput, LakeferryError
 from lakeferry.storage import Store
 from lakeferry.storage.side_folder import Aside
 from lakeferry.transfer.chain.hashes import Multihash
 from lakeferry.transfer.client.objects_by_engine import Carrying
-from lakeferry.transfer.client.remote_dataset import (
-    Remote,
-    Terms,
-    is_passing,
-    parse_url,
-)
-from lakeferry.transfer.client.session_work import (
-    ChooseCarrier,
-    TransferProgress,
-    Transferred,
-    nobody_else,
-)
+from lakeferry.transfer.client.remote_dataset import Remote, Terms, is_passing, parse_url
+from lakeferry.transfer.client.session_work import ChooseCarrier, nobody_else
 from lakeferry.transfer.client.shared_limits import StoreThreads
+from lakeferry.transfer.client.transfer_progress import TransferProgress, Transferred
 from lakeferry.transfer.datasets.dataset import OtherDataset
 from lakeferry.transfer.datasets.delta.blocks_of_log import Choose
 from lakeferry.transfer.datasets.local_dataset import Here
 from lakeferry.transfer.wire import handshake
-from lakeferry.transfer.wire.messages import (
-    MessageDialect,
-)
+from lakeferry.transfer.wire.messages import MessageDialect
 
 _MORE_THREADS = 8
 

@@ -11,18 +11,13 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import chain as chained
 from typing import Any, TypeAlias
 
-from lakeferry.engine import FEW_BYTES, FEW_OBJECTS, Observer, Volume
-from lakeferry.errors import (
-    Interrupted,
-    InvalidInput,
-    LakeferryError,
-    MissingFile,
-)
+from lakeferry.engine import FEW_BYTES, FEW_OBJECTS
+from lakeferry.errors import Interrupted, InvalidInput, LakeferryError, MissingFile
 from lakeferry.transfer.chain.hashes import Multihash
 from lakeferry.transfer.chain.odf_blocks import ObjectRef
 from lakeferry.transfer.client.downloads import check_download_size, refused_url
@@ -31,6 +26,7 @@ from lakeferry.transfer.client.object_urls import Source, UrlExpired
 from lakeferry.transfer.client.objects_by_engine import Carrying, Load, ObjectOutcome
 from lakeferry.transfer.client.remote_dataset import Remote, Terms
 from lakeferry.transfer.client.shared_limits import StoreThreads
+from lakeferry.transfer.client.transfer_progress import TransferProgress
 from lakeferry.transfer.client.uploads import MoreUrls, Uploads
 from lakeferry.transfer.datasets import checkpoint_notes, message_parts
 from lakeferry.transfer.datasets.checkpoint_notes import Beside
@@ -76,105 +72,6 @@ _LIMITS = tarball.ArchiveLimits(
 )
 _REFUSED_URLS = 3
 _WAITING = 4
-
-
-@dataclass(frozen=True, slots=True)
-class Transferred:
-    """The result of a push or a pull: the head, what was moved now, what existed already."""
-
-    head: str
-    blocks: int
-    objects: int
-    bytes: int
-    skipped: int
-    changed: bool
-    unfinished: Exception | None = None
-    """Why something is left for the next command to finish; the content is there."""
-
-    def as_document(self) -> dict[str, Any]:
-        """Return the document that the commands print."""
-        return {
-            "head": self.head,
-            "blocks": self.blocks,
-            "objects": self.objects,
-            "bytes": self.bytes,
-            "skipped": self.skipped,
-            "changed": self.changed,
-        }
-
-
-_TOLD_EACH_BYTES = 256 * 1024
-"""How often the progress inside a large object is reported."""
-
-
-class TransferProgress:
-    """Counts what a transfer has moved, over all of its sessions."""
-
-    def __init__(self, observer: Observer, what: str) -> None:
-        self._observer = observer
-        self._what = what
-        self._expected: dict[Multihash | None, tuple[int, int]] = {}
-        self._under_way: dict[ObjectRef, int] = {}
-        """How many bytes of large objects have been moved that aren't complete yet."""
-        self._gone = 0
-        self.objects = 0
-        self.bytes = 0
-        self.given_up: LakeferryError | None = None
-        """An error that was retried often enough already."""
-
-    def expect(self, refs: Iterable[ObjectRef], part: Multihash | None = None) -> None:
-        """Set the objects of one part of the transfer, including those that exist already."""
-        sizes = [ref.size_bytes for ref in refs]
-        self._expected[part] = (len(sizes), sum(sizes))
-
-    def moved(self, ref: ObjectRef, size_bytes: int) -> None:
-        """Count an object that has arrived, and those of its bytes that were moved now."""
-        self._under_way.pop(ref, None)
-        self.objects += 1
-        self.bytes += size_bytes
-        self._tell(0, 0)
-
-    def within(self, ref: ObjectRef, size_bytes: int) -> None:
-        """Report how many bytes of a large object have been moved, not each piece.
-
-        An object whose request is repeated begins again with fewer bytes.
-        """
-        before = self._under_way.get(ref, 0)
-        if size_bytes // _TOLD_EACH_BYTES != before // _TOLD_EACH_BYTES:
-            self._under_way[ref] = size_bytes
-            self._tell(0, 0)
-
-    def ahead(self, what: str, done: int, total: int) -> None:  # noqa: ARG002
-        """Report an engine's running transfer, which is counted when all of it has arrived."""
-        self._tell(done, done.objects if isinstance(done, Volume) else 0)
-
-    def _tell(self, more_bytes: int, more_objects: int) -> None:
-        """Report what is done, with what is under way."""
-        total = Volume(sum(size for _, size in self._expected.values()), self._all)
-        size_bytes = self.bytes + sum(self._under_way.values()) + more_bytes
-        self._observer(self._what, Volume(size_bytes, self.objects + more_objects), total)
-
-    def gone(self, ref: ObjectRef) -> None:
-        """Stop counting an object that doesn't exist anywhere any more."""
-        self._under_way.pop(ref, None)
-        self._gone += 1
-
-    @property
-    def _all(self) -> int:
-        return sum(count for count, _ in self._expected.values())
-
-    def result(
-        self,
-        head: Multihash,
-        blocks: int,
-        *,
-        changed: bool,
-        unfinished: Exception | None = None,
-    ) -> Transferred:
-        """Return the result for the user."""
-        skipped = max(0, self._all - self.objects - self._gone)
-        amounts = blocks, self.objects, self.bytes, skipped
-        return Transferred(head.text, *amounts, changed, unfinished)
 
 
 def check_run(

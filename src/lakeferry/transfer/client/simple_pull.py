@@ -29,13 +29,12 @@ from lakeferry.transfer.client.remote_dataset import Remote
 from lakeferry.transfer.client.session_work import (
     RUN_BLOCKS,
     RUN_BYTES,
-    TransferProgress,
-    Transferred,
     TransferSteps,
     check_run,
     step,
 )
 from lakeferry.transfer.client.shared_limits import StoreThreads
+from lakeferry.transfer.client.transfer_progress import TransferProgress, Transferred
 from lakeferry.transfer.datasets.dataset import DatasetFormat, Run
 from lakeferry.transfer.datasets.local_dataset import Here, kind_of_block
 from lakeferry.transfer.wire.failure_messages import REPLACE

@@ -9,7 +9,6 @@ import asyncio
 import json
 import socket
 import threading
-import time
 import zlib
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +22,6 @@ import uvicorn
 
 from lakeferry.errors import InvalidInput, LimitExceeded
 from lakeferry.export.job_queue import Queue
-from lakeferry.server.client_shares import Seat
 from lakeferry.server.http import connection_timeouts, websockets
 from lakeferry.server.http.access import DatasetAccess
 from lakeferry.server.http.connection_timeouts import PatientProtocol
@@ -35,7 +33,6 @@ from lakeferry.server.sessions import websocket_sessions
 from lakeferry.server.sessions.byte_budget import HELD_BYTES, Budget
 from lakeferry.server.sessions.push_work import Pushing
 from lakeferry.server.sessions.websocket_sessions import Sessions
-from lakeferry.server.sessions.worker_threads import SessionThreads
 from lakeferry.transfer.chain.hashes import Multihash
 from lakeferry.transfer.repository.access_tokens import TOKENS_FOLDER, Scope, Tokens
 from lakeferry.transfer.repository.dataset_names import DatasetName
@@ -659,85 +656,6 @@ def test_a_session_keeps_nothing_of_what_it_refuses(
 
 
 # --- Without a socket ---------------------------------------------------------------------
-
-
-def test_few_large_answers_are_made_at_once() -> None:
-    threads = SessionThreads()
-    large = threads.pool_of(e.LoadBlocks())
-    assert threads.pool_of(e.UrlsReady((None,) * 50_000)) is large
-    assert threads.pool_of(e.UrlsReady((None,) * 5_000)) not in (large, None)
-    assert threads.pool_of(e.UrlsReady((None,))) is None
-    assert threads.stop(0)
-
-
-def test_what_pushes_hold_is_bounded_and_given_back() -> None:
-    budget = Budget(1000)
-    first = budget.take(600)
-    with pytest.raises(LimitExceeded):
-        budget.take(600)
-    budget.resize(first, 400)
-    second = budget.take(600)
-    with pytest.raises(LimitExceeded):
-        budget.resize(second, 601)
-    assert budget.held == 1000
-    budget.give_back(first)
-    budget.give_back(second)
-    budget.take(1000)
-    assert budget.held == 1000
-
-
-@dataclass
-class Holding:
-    """Who holds bytes, as a budget sees it."""
-
-    silent_since_s: float | None
-    let_go: Callable[[], None]
-    has_spoken: bool = True
-
-    def make_way(self) -> None:
-        self.let_go()
-
-
-def test_what_one_client_holds_makes_way_for_another_who_waits_until_it_is_free() -> None:
-    budget, log = Budget(1000), list[str]()
-    held: dict[str, Seat] = {}
-    threads: list[threading.Thread] = []
-    now_s = time.monotonic()
-
-    def hold(name: str, size_bytes: int, silent_since_s: float | None) -> None:
-        def free() -> None:
-            log.append(f"{name} is free, {budget.held} held")
-            budget.give_back(held[name])
-
-        def let_go() -> None:
-            log.append(f"{name} makes way")
-            threads.append(threading.Thread(target=free))
-            threads[-1].start()
-
-        sitting = Holding(silent_since_s, let_go)
-        held[name] = budget.take(size_bytes, "token a", "here", sitting)
-
-    hold("silent", 300, now_s - 1)
-    hold("silent for longer", 300, now_s - 2)
-    hold("committing", 400, None)
-    # Its own client's don't make way, and no more of another's than is of use.
-    with pytest.raises(LimitExceeded):
-        budget.take(10, "token a", "here")
-    with pytest.raises(LimitExceeded):
-        budget.take(700, "token b", "here")
-    assert log == []
-    other = budget.take(100, "token b", "here")
-    assert log == ["silent for longer makes way", "silent for longer is free, 1000 held"]
-    assert budget.held == 800
-    log.clear()
-    budget.resize(other, 400)
-    assert log == ["silent makes way", "silent is free, 800 held"]
-    assert budget.held == 800
-    # Now both have the same.
-    with pytest.raises(LimitExceeded):
-        budget.resize(other, 601)
-    for each in threads:
-        each.join()
 
 
 def test_blocks_are_counted_before_they_are_unpacked_and_given_back_if_refused(
