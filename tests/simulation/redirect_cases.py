@@ -61,15 +61,16 @@ from tests.support.redirects import (
     world_with,
 )
 from tests.support.shares import Share
-from tests.support.stores import DictStore, Fault, FaultyStore, Stopped, StoreCall
+from tests.support.stores import CHANGES, DictStore, Fault, FaultyStore, Stopped, StoreCall, at
 from tests.support.stores import Rule as FaultRule
 
 Objects = Mapping[str, bytes]
 Procedure = Callable[[Setting], Outcome]
+MakeSetting = Callable[..., Setting]
+"""``setting_of``, or a function that gives procedures more than it does."""
 Past = dict[int, Content]
 """What a table held, by version."""
 HOUR_MS = 3_600_000
-_CHANGES = frozenset({"PUT", "PUT_IF_ABSENT", "COPY", "UTIME", "DELETE"})
 
 
 @dataclass(frozen=True)
@@ -143,11 +144,13 @@ def withdraw(setting: Setting) -> Outcome:
 # ------------------------------------------------------------------------------ running
 
 
-def run(objects: Objects, procedure: Procedure, lead: str) -> tuple[Outcome, dict[str, bytes]]:
+def run(
+    objects: Objects, procedure: Procedure, lead: str, setting: MakeSetting = setting_of
+) -> tuple[Outcome, dict[str, bytes]]:
     """Run a procedure to its end; return what it said, and the world after it."""
     store = DictStore(objects, uri=WORLD, clock=ManualClock(DEFAULT_START_MS + HOUR_MS))
     with mock.patch("uuid.uuid4", seeded(lead)):
-        outcome = procedure(setting_of(store, new_id=numbered(lead)))
+        outcome = procedure(setting(store, new_id=numbered(lead)))
     return outcome, store.objects
 
 
@@ -158,21 +161,26 @@ def seeded(lead: str) -> Callable[[], uuid.UUID]:
 
 
 def run_with(
-    objects: Objects, procedure: Procedure, rule: FaultRule
+    objects: Objects, procedure: Procedure, rule: FaultRule, setting: MakeSetting = setting_of
 ) -> tuple[dict[str, bytes], list[StoreCall]]:
     """Run a procedure whose calls go wrong as a rule says; return what is left, and the calls."""
     store = DictStore(objects, uri=WORLD)
     faulty = FaultyStore(store, rule)
     try:
         with mock.patch("uuid.uuid4", seeded("first")):
-            procedure(setting_of(faulty, clock=store.clock, new_id=numbered("first")))
+            procedure(setting(faulty, clock=store.clock, new_id=numbered("first")))
     except (Stopped, LakeferryError):
         pass
     return store.objects, faulty.history
 
 
 def leftovers(
-    share: Share, objects: Objects, procedure: Procedure, *, thorough: bool = True
+    share: Share,
+    objects: Objects,
+    procedure: Procedure,
+    *,
+    thorough: bool = True,
+    setting: MakeSetting = setting_of,
 ) -> Iterator[dict[str, bytes]]:
     """Let every call of a procedure go wrong in every way; yield each world that is left once.
 
@@ -181,12 +189,12 @@ def leftovers(
     Where a process dies at a call that only reads, it leaves what it left before
     that call; so calls that read only fail, and only where the test is ``thorough``.
     """
-    _, clean = run_with(objects, procedure, lambda _: None)
+    _, clean = run_with(objects, procedure, lambda _: None, setting)
     seen: set[frozenset[tuple[str, bytes]]] = set()
     for index, fault in share.each(
         (call.index, fault) for call in clean for fault in _faults(call, thorough)
     ):
-        left, _ = run_with(objects, procedure, _at(index, fault))
+        left, _ = run_with(objects, procedure, at(index, fault), setting)
         key = frozenset(left.items())
         if key not in seen:
             seen.add(key)
@@ -194,16 +202,12 @@ def leftovers(
 
 
 def _faults(call: StoreCall, thorough: bool) -> tuple[Fault, ...]:
-    if call.verb not in _CHANGES:
+    if call.verb not in CHANGES:
         return (Fault.FAIL,) if thorough else ()
     halves = (Fault.HALFWAY, Fault.STOP_HALFWAY) if len(call.paths) > 1 else ()
     if not thorough:
         return (Fault.STOP_BEFORE, Fault.STOP_AFTER, *halves[1:])
     return (Fault.FAIL, Fault.LOSE_ANSWER, Fault.STOP_BEFORE, Fault.STOP_AFTER, *halves)
-
-
-def _at(index: int, fault: Fault) -> FaultRule:
-    return lambda call: fault if call.index == index else None
 
 
 def stages(case: Case) -> list[dict[str, bytes]]:

@@ -8,29 +8,30 @@ rows in every version, and every ratified commit can be read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from unittest import mock
+from collections.abc import Mapping
+from functools import partial
 
 import pytest
 
-from lakeferry.errors import LakeferryError, RedirectIllegalTransition
+from lakeferry.errors import RedirectIllegalTransition
 from lakeferry.log import paths
-from lakeferry.redirect import cancel, resuming, status
+from lakeferry.redirect import status
 from lakeferry.redirect.enable import enabling
 from lakeferry.redirect.entry import TargetKind
 from lakeferry.redirect.move import Outcome
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.states import RedirectState
+from tests.simulation import redirect_cases
 from tests.simulation.redirect_cases import (
-    HOUR_MS,
     Objects,
     Past,
     check_rows,
     has_record,
     past_of,
-    seeded,
+    resume,
+    run_with,
+    take_back,
 )
-from tests.support.clock import DEFAULT_START_MS, ManualClock
 from tests.support.history import Append, Checkpoint, Clean, DeleteRows, History, Layout, Stream
 from tests.support.places import below
 from tests.support.redirects import (
@@ -39,7 +40,6 @@ from tests.support.redirects import (
     WORLD,
     content,
     folder_of,
-    numbered,
     protocol_features,
     redirect_at,
     versions,
@@ -54,11 +54,7 @@ from tests.support.stored_tables import (
     managed_request,
     managed_setting,
 )
-from tests.support.stores import DictStore, Fault, FaultyStore, Stopped, StoreCall
-from tests.support.stores import Rule as FaultRule
-
-Procedure = Callable[[Setting], Outcome]
-_READS = frozenset({"GET", "HEAD", "LIST", "RANGE"})
+from tests.support.stores import DictStore, Fault, StoreCall
 
 VECTORS = History(Layout(deletion_vectors="u")).then(Append(2), Checkpoint(), DeleteRows(1))
 TIMESTAMPS = History(Layout(in_commit_timestamps=True, v2_checkpoints=True)).then(Append(2))
@@ -77,61 +73,8 @@ def move(setting: Setting) -> Outcome:
     return enabling.enable(setting, managed_request())
 
 
-def resume(setting: Setting) -> Outcome:
-    """Go on with whatever was begun."""
-    return resuming.resume(setting, OLD)
-
-
-def take_back(setting: Setting) -> Outcome:
-    """Cancel whatever was begun."""
-    return cancel.cancel(setting, OLD)
-
-
-def run(objects: Objects, procedure: Procedure, lead: str) -> tuple[Outcome, dict[str, bytes]]:
-    """Run a procedure to its end; return what it said, and the world after it."""
-    store = DictStore(objects, uri=WORLD, clock=ManualClock(DEFAULT_START_MS + HOUR_MS))
-    with mock.patch("uuid.uuid4", seeded(lead)):
-        outcome = procedure(managed_setting(store, new_id=numbered(lead)))
-    return outcome, store.objects
-
-
-def run_with(
-    objects: Objects, procedure: Procedure, rule: FaultRule
-) -> tuple[dict[str, bytes], list[StoreCall]]:
-    """Run a procedure whose calls go wrong as a rule says; return what is left, and the calls."""
-    store = DictStore(objects, uri=WORLD)
-    faulty = FaultyStore(store, rule)
-    try:
-        with mock.patch("uuid.uuid4", seeded("first")):
-            procedure(managed_setting(faulty, clock=store.clock, new_id=numbered("first")))
-    except (Stopped, LakeferryError):
-        pass
-    return store.objects, faulty.history
-
-
-def leftovers(share: Share, objects: Objects, procedure: Procedure) -> Iterator[dict[str, bytes]]:
-    """Let every call of a procedure go wrong in every way; yield each world that is left once."""
-    _, clean = run_with(objects, procedure, lambda _: None)
-    seen: set[frozenset[tuple[str, bytes]]] = set()
-    for index, fault in share.each(
-        (call.index, fault) for call in clean for fault in _faults(call)
-    ):
-        left, _ = run_with(objects, procedure, _at(index, fault))
-        key = frozenset(left.items())
-        if key not in seen:
-            seen.add(key)
-            yield left
-
-
-def _faults(call: StoreCall) -> tuple[Fault, ...]:
-    if call.verb in _READS:
-        return (Fault.FAIL,)
-    halves = (Fault.HALFWAY, Fault.STOP_HALFWAY) if len(call.paths) > 1 else ()
-    return (Fault.FAIL, Fault.LOSE_ANSWER, Fault.STOP_BEFORE, Fault.STOP_AFTER, *halves)
-
-
-def _at(index: int, fault: Fault) -> FaultRule:
-    return lambda call: fault if call.index == index else None
+run = partial(redirect_cases.run, setting=managed_setting)
+leftovers = partial(redirect_cases.leftovers, setting=managed_setting)
 
 
 # -------------------------------------------------------------------------- what holds
@@ -285,7 +228,7 @@ def stages(world: Objects, before: Past) -> list[dict[str, bytes]]:
             put = call.verb == "PUT_IF_ABSENT" and name in call.paths
             return Fault.STOP_AFTER if put else None
 
-        found.append(run_with(world, move, rule)[0])
+        found.append(run_with(world, move, rule, managed_setting)[0])
     return found
 
 
