@@ -8,28 +8,31 @@ sent that are missing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pytest
 
 from lakeferry.errors import CommitStateUnknown, LakeferryError, StorageUnavailable
 from lakeferry.transfer.client.remote_dataset import Terms
-from lakeferry.transfer.client.transfer_progress import Transferred
 from lakeferry.transfer.repository.repository import ROOT_MARK, Repository, Visibility
-from tests.simulation.transfer_cases import chain_of, collect_weeks_later, objects_named
-from tests.support.hosting import HASTY, ONCE, QUICK, Files
+from tests.simulation.transfer_cases import (
+    ENDS,
+    TransferRun,
+    chain_of,
+    collect_weeks_later,
+    from_call,
+    objects_named,
+    terms_of,
+)
+from tests.support.hosting import Files
 from tests.support.odf import Chain, SetInfo
-from tests.support.places import inside
 from tests.support.reference_client import files_of
 from tests.support.shares import Share
-from tests.support.stores import DictStore, Fault, FaultyStore, Rule, Stopped, StoreCall
-from tests.support.transfer_world import DATASET, NAME, World, running, without_network
-from tests.support.transfers import async_pull, async_push
+from tests.support.stores import Fault, Stopped
+from tests.support.transfer_world import NAME
 
-FOLDER = str(NAME)
 FAULTS = (Fault.STOP_BEFORE, Fault.STOP_AFTER, Fault.FAIL, Fault.LOSE_ANSWER)
-ENDS = ("client", "server")
 
 
 def base(*steps: str) -> Files:
@@ -50,16 +53,6 @@ class Case:
     puts_prove: bool = True
     visibility: str = "private"
 
-    def terms(self, *, once: bool) -> Terms:
-        return Terms(
-            force=self.force,
-            visibility=self.visibility,
-            parallel=2,
-            page=2,
-            patience=ONCE if once else HASTY,
-            pace=QUICK,
-        )
-
 
 OLD, NEW, OTHER, SEED = base(), base("new"), base("other"), files_of(Chain())
 CASES = {
@@ -74,37 +67,15 @@ CASES = {
 }
 
 
-class Run:
-    """Both ends' disks, and one transfer between them after another."""
+class Run(TransferRun):
+    """Transfers between two ends that have what the case says."""
 
     def __init__(self, case: Case) -> None:
         self.case = case
-        pushes = case.operation == "push"
-        client, server = (case.sender, case.receiver) if pushes else (case.receiver, case.sender)
-        root = {ROOT_MARK: b"{}"} | inside(FOLDER, server)
-        self.disks = {"client": DictStore(client), "server": DictStore(root)}
-        self.stores: dict[str, FaultyStore] = {}
+        super().__init__(case.operation, case.sender, case.receiver, case.puts_prove)
 
-    def transfer(
-        self, rules: Mapping[str, Rule] | None = None, *, once: bool = True
-    ) -> Transferred:
-        """Transfer, each end's store with a rule of its own; both ends are new processes."""
-        for end, disk in self.disks.items():
-            self.stores[end] = FaultyStore(disk, (rules or {}).get(end, lambda _: None))
-        world = World(self.stores["server"], puts_prove=self.case.puts_prove)
-        store, terms = self.stores["client"], self.case.terms(once=once)
-        with without_network():
-            if self.case.operation == "push":
-                return running(world, lambda: async_push(store, DATASET, terms))
-            return running(world, lambda: async_pull(DATASET, store, terms))
-
-    @property
-    def received(self) -> Files:
-        if self.case.operation == "pull":
-            return self.disks["client"].objects
-        lead = f"{FOLDER}/"
-        found = self.disks["server"].objects.items()
-        return {path.removeprefix(lead): data for path, data in found if path.startswith(lead)}
+    def terms(self, *, once: bool) -> Terms:
+        return terms_of(once=once, force=self.case.force, visibility=self.case.visibility)
 
     def check(self) -> bool:
         """See that the receiver is whole, and tell whether it has the new head."""
@@ -117,18 +88,6 @@ class Run:
         kept = self.case.receiver.items() - {("refs/head", self.case.receiver.get("refs/head"))}
         assert kept <= received.items()
         return head == self.case.sender["refs/head"]
-
-
-def from_call(index: int, fault: Fault) -> Rule:
-    """Return the rule by which one call goes wrong; who has ended there makes no more."""
-    ends = fault in (Fault.STOP_BEFORE, Fault.STOP_AFTER)
-
-    def rule(call: StoreCall) -> Fault | None:
-        if call.index == index:
-            return fault
-        return Fault.STOP_BEFORE if ends and call.index > index else None
-
-    return rule
 
 
 def broken_off(share: Share, case: Case, end: str, fault: Fault) -> Iterator[tuple[Run, bool]]:

@@ -9,7 +9,7 @@ collection can delete.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -25,18 +25,21 @@ from lakeferry.transfer.client.remote_dataset import Terms
 from lakeferry.transfer.client.transfer_progress import Transferred
 from lakeferry.transfer.datasets.delta import named_files
 from lakeferry.transfer.datasets.delta.delta_dataset import DeltaDataset
-from lakeferry.transfer.repository.repository import ROOT_MARK
-from tests.simulation.test_transfer_crashes import ENDS, FOLDER, from_call
-from tests.simulation.transfer_cases import collect_weeks_later
+from tests.simulation.transfer_cases import (
+    ENDS,
+    TransferRun,
+    collect_weeks_later,
+    from_call,
+    terms_of,
+)
 from tests.support.history import Append, Checkpoint, Checksum, Delete, DeleteRows, History, Layout
-from tests.support.hosting import HASTY, ONCE, QUICK, Files
+from tests.support.hosting import Files
 from tests.support.odf import Chain
-from tests.support.places import below, inside
 from tests.support.reference_client import files_of
 from tests.support.shares import Share
-from tests.support.stores import CHANGES, DictStore, Fault, FaultyStore, Rule, Stopped, on
+from tests.support.stores import CHANGES, DictStore, Fault, Stopped, on
 from tests.support.transfer_world import DATASET, World, running, without_network
-from tests.support.transfers import async_pull, async_push
+from tests.support.transfers import async_pull
 
 BASE = History(Layout(deletion_vectors="u")).then(Append(2), DeleteRows(1), Append(1))
 MORE = BASE.then(Delete(1), Checkpoint(), Checksum(), Append(2))
@@ -53,15 +56,6 @@ class Case:
     receiver: History | None
     force: bool = False
     puts_prove: bool = True
-
-    def terms(self, *, once: bool) -> Terms:
-        return Terms(
-            force=self.force,
-            parallel=2,
-            page=2,
-            patience=ONCE if once else HASTY,
-            pace=QUICK,
-        )
 
 
 CASES = {
@@ -92,42 +86,16 @@ def table(past: History | None) -> Files:
     return store.objects
 
 
-class Run:
-    """Both ends' disks, and one transfer between them after another."""
+class Run(TransferRun):
+    """Transfers between two ends that have what the case says."""
 
     def __init__(self, case: Case) -> None:
         self.case = case
-        sender, receiver = table(case.sender), table(case.receiver)
-        pushes = case.operation == "push"
-        client, server = (sender, receiver) if pushes else (receiver, sender)
-        root = {ROOT_MARK: b"{}"} | inside(FOLDER, server)
-        self.disks = {"client": DictStore(client), "server": DictStore(root)}
-        self.stores: dict[str, FaultyStore] = {}
-        self.sent = sender
-        self.had = receiver
+        self.sent, self.had = table(case.sender), table(case.receiver)
+        super().__init__(case.operation, self.sent, self.had, case.puts_prove)
 
-    def transfer(
-        self, rules: Mapping[str, Rule] | None = None, *, once: bool = True
-    ) -> Transferred:
-        """Transfer, each end's store with a rule of its own; both ends are new processes."""
-        for end, disk in self.disks.items():
-            self.stores[end] = FaultyStore(disk, (rules or {}).get(end, lambda _: None))
-        world = self.world = World(
-            self.stores["server"],
-            puts_prove=self.case.puts_prove,
-            clock=self.disks["server"].clock,
-        )
-        store, terms = self.stores["client"], self.case.terms(once=once)
-        with without_network():
-            if self.case.operation == "push":
-                return running(world, lambda: async_push(store, DATASET, terms))
-            return running(world, lambda: async_pull(DATASET, store, terms))
-
-    @property
-    def received(self) -> Files:
-        if self.case.operation == "pull":
-            return self.disks["client"].objects
-        return below(self.disks["server"].objects, FOLDER)
+    def terms(self, *, once: bool) -> Terms:
+        return terms_of(once=once, force=self.case.force)
 
     def check(self) -> bool:
         """See that the receiver is whole, and tell whether it has all that was sent."""
@@ -292,7 +260,7 @@ def test_a_pull_removes_what_a_killed_pull_has_left(tmp_path: Path) -> None:
     def pulled() -> Transferred:
         world = World(run.disks["server"], clock=run.disks["server"].clock)
         with without_network():
-            return running(world, lambda: async_pull(DATASET, store, run.case.terms(once=True)))
+            return running(world, lambda: async_pull(DATASET, store, run.terms(once=True)))
 
     pulled()
     for path in (left, ours):
