@@ -268,12 +268,19 @@ def decode_line(line: bytes) -> Action:
     return decode_value(present[0], bytes(values[present[0]]), line)
 
 
-def convert_files(line: bytes, kind: type[FileActions]) -> FileActions:
-    """Return a line's file actions with the fields of ``kind``, and whole numbers as integers.
+def decode_files(line: bytes, decoder: msgspec.json.Decoder[FileActions]) -> FileActions:
+    """Return a line's file actions, as far as the decoder's type has them.
 
-    Numbers may be written as ``1.0``, which delta-spark's JSON library accepts. This is for
-    lines that no decoder for ``kind`` can read; raises the decoder's errors.
+    Whole numbers may be written as ``1.0``, which delta-spark's JSON library accepts. Raises the
+    decoder's errors.
     """
+    try:
+        return decoder.decode(line)
+    except msgspec.ValidationError:
+        return _convert_files(line, decoder.type)
+
+
+def _convert_files(line: bytes, kind: type[FileActions]) -> FileActions:
     found = json.loads(line)
     if not isinstance(found, dict):
         raise CorruptLog("a line of the log isn't an object")

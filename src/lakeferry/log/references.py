@@ -40,20 +40,25 @@ class _Vector(msgspec.Struct, gc=False):
     pathOrInlineDv: str
 
 
-class _File(msgspec.Struct, gc=False):
-    path: str
-    size: Long | None = None
-    deletionVector: _Vector | None = None
-
-
-class _Line(msgspec.Struct, gc=False):
-    add: _File | None = None
-    cdc: _File | None = None
-
-
 class _Removed(msgspec.Struct, gc=False):
     path: str
     deletionVector: _Vector | None = None
+
+    def vector_path(self) -> str | None:
+        """Return the path of the file with the deletion vector, if there is one."""
+        vector = self.deletionVector
+        return None if vector is None else vector_path(vector.storageType, vector.pathOrInlineDv)
+
+
+class NamedFile(_Removed, gc=False):
+    """The fields of a file action that name files, and the file's size."""
+
+    size: Long | None = None
+
+
+class _Line(msgspec.Struct, gc=False):
+    add: NamedFile | None = None
+    cdc: NamedFile | None = None
 
 
 class _RemoveLine(msgspec.Struct, gc=False):
@@ -75,15 +80,13 @@ def of_lines(data: bytes, path: str) -> pa.Table:
         # If it contains an escape, a line may spell its keys in an unusual way.
         if not (b'"add"' in line or b'"cdc"' in line or b"\\u" in line):
             return
-        decoded = _decode(line)
+        decoded = decoding.decode_files(line, _DECODER)
         for file in (decoded.add, decoded.cdc):
             if file is None:
                 continue
             found[file.path] = file.size
-            if (vector := file.deletionVector) is not None:
-                place = vector_path(vector.storageType, vector.pathOrInlineDv)
-                if place is not None:
-                    found.setdefault(place, None)
+            if (place := file.vector_path()) is not None:
+                found.setdefault(place, None)
 
     each_line(data, path, take)
     return _table(pa.array(list(found), pa.string()), pa.array(list(found.values()), pa.int64()))
@@ -106,20 +109,11 @@ def removed_in_lines(data: bytes, path: str) -> pa.Table:
             return
         if removed is not None:
             found[removed.path] = None
-            if (vector := removed.deletionVector) is not None:
-                place = vector_path(vector.storageType, vector.pathOrInlineDv)
-                if place is not None:
-                    found.setdefault(place, None)
+            if (place := removed.vector_path()) is not None:
+                found.setdefault(place, None)
 
     each_line(data, path, take)
     return _table(pa.array(list(found), pa.string()), pa.nulls(len(found), pa.int64()))
-
-
-def _decode(line: bytes) -> _Line:
-    try:
-        return _DECODER.decode(line)
-    except msgspec.ValidationError:
-        return decoding.convert_files(line, _Line)
 
 
 def of_parquet(

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import msgspec
 
 from lakeferry.errors import CorruptLog, InvalidInput, UnsupportedFeature
-from lakeferry.log import decoding, features, paths, references
+from lakeferry.log import decoding, features, paths
 from lakeferry.log.actions import CommitInfo
-from lakeferry.log.decoding import Long
 from lakeferry.log.file_actions import identity, is_absolute_path
 from lakeferry.log.lines import Lines, each_line
+from lakeferry.log.references import NamedFile
 from lakeferry.storage.uris import decode_name, leads_outside
 from lakeferry.transfer.chain.hashes import Multihash
 from lakeferry.transfer.wire.messages import LONGEST_PATH
@@ -94,21 +94,10 @@ class Named:
         return {name: size for name, size in self.sizes.items() if name not in kept}
 
 
-class _Vector(msgspec.Struct, gc=False):
-    storageType: str
-    pathOrInlineDv: str
-
-
-class _File(msgspec.Struct, gc=False):
-    path: str
-    size: Long | None = None
-    deletionVector: _Vector | None = None
-
-
 class _Line(msgspec.Struct, gc=False):
-    add: _File | None = None
-    remove: _File | None = None
-    cdc: _File | None = None
+    add: NamedFile | None = None
+    remove: NamedFile | None = None
+    cdc: NamedFile | None = None
 
 
 _LINE = msgspec.json.Decoder(_Line)
@@ -126,11 +115,12 @@ def commit_names(commit: bytes, version: int) -> Named:
 
     def take(line: bytes) -> None:
         try:
-            found = _decoded_line(line)
+            found = decoding.decode_files(line, _LINE)
         except msgspec.ValidationError as error:
             raise CorruptLog("a file action can't be read", cause=str(error)) from error
         if found.add is not None:
-            path, vector = decoded(found.add.path), _vector_of(found.add)
+            path, place = decoded(found.add.path), found.add.vector_path()
+            vector = None if place is None else decoded(place)
             adds[path] = vector
             sizes[path] = found.add.size
             if vector is not None:
@@ -160,13 +150,6 @@ def commit_names(commit: bytes, version: int) -> Named:
         lines.protocol is not None,
         lines.metadata.configuration if lines.metadata is not None else None,
     )
-
-
-def _decoded_line(line: bytes) -> _Line:
-    try:
-        return _LINE.decode(line)
-    except msgspec.ValidationError:
-        return decoding.convert_files(line, _Line)
 
 
 def _origin_of(said: object) -> Multihash | None:
@@ -208,11 +191,3 @@ def decoded(path: str) -> str:
         ) from bad
     check_path(name)
     return name
-
-
-def _vector_of(file: _File) -> str | None:
-    vector = file.deletionVector
-    if vector is None:
-        return None
-    place = references.vector_path(vector.storageType, vector.pathOrInlineDv)
-    return None if place is None else decoded(place)
