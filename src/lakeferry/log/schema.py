@@ -16,13 +16,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-import msgspec
 import pyarrow as pa
 
 from lakeferry.errors import CorruptLog, UnsupportedFeature
 from lakeferry.log import type_changes
 from lakeferry.log.actions import Metadata, Protocol
-from lakeferry.log.stats_types import primitive_type
+from lakeferry.log.schema_text import built_schema, primitive_type
 
 MAPPING_MODE = "delta.columnMapping.mode"
 _PHYSICAL_NAME = "delta.columnMapping.physicalName"
@@ -112,25 +111,7 @@ def schema_columns(metadata: Metadata, *, with_unreadable: Protocol | None = Non
             cause="the schemaString of its metaData is missing or empty",
             remedy="write to it with an engine that sets the schema, or restore its metaData",
         )
-    try:
-        schema = msgspec.json.decode(metadata.schema_string, type=dict[str, Any])
-        if schema["type"] != "struct":
-            raise ValueError(f"it is a {schema['type']!r}")
-        return _struct(schema, reading)
-    except (
-        msgspec.MsgspecError,
-        pa.ArrowException,
-        AttributeError,
-        KeyError,
-        RecursionError,
-        TypeError,
-        ValueError,
-    ) as broken:
-        raise CorruptLog(
-            "the table's schema can't be read",
-            cause=repr(broken),
-            remedy="restore the commit or checkpoint with the table's metaData from a copy",
-        ) from broken
+    return built_schema(metadata.schema_string, lambda schema: _struct(schema, reading))
 
 
 def _struct(kind: Mapping[str, Any], reading: _Reading) -> Struct:

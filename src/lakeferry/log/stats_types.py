@@ -21,29 +21,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 
 from lakeferry.errors import CorruptLog
+from lakeferry.log.schema_text import built_schema, primitive_type
 
 DEFAULT_INDEXED_COLUMNS = 32
-_INSTANT = pa.timestamp("us", "UTC")
-_LOCAL = pa.timestamp("us")
-_PRIMITIVES = {
-    "byte": pa.int8(),
-    "short": pa.int16(),
-    "integer": pa.int32(),
-    "long": pa.int64(),
-    "float": pa.float32(),
-    "double": pa.float64(),
-    "boolean": pa.bool_(),
-    "string": pa.string(),
-    "binary": pa.binary(),
-    "date": pa.date32(),
-    "timestamp": _INSTANT,
-    "timestamp_ntz": _LOCAL,
-}
-_DECIMAL = re.compile(r"decimal(?:\(\s*(\d+)\s*,\s*(-?\d+)\s*\))?")
 _WITHOUT_BOUNDS = (pa.bool_(), pa.binary())
 
 
@@ -59,21 +42,9 @@ class _Column:
 
 
 def _columns(schema_string: str) -> tuple[_Column, ...]:
-    try:
-        schema = msgspec.json.decode(schema_string, type=dict[str, Any])
-        if schema["type"] != "struct":
-            raise ValueError(f"the schema is a {schema['type']!r}")
-        return tuple(_column(field) for field in schema["fields"])
-    except (
-        msgspec.MsgspecError,
-        pa.ArrowException,
-        AttributeError,
-        KeyError,
-        RecursionError,
-        TypeError,
-        ValueError,
-    ) as broken:
-        raise CorruptLog("the table's schema can't be read", cause=repr(broken)) from broken
+    return built_schema(
+        schema_string, lambda schema: tuple(_column(field) for field in schema["fields"])
+    )
 
 
 def _column(field: Mapping[str, Any]) -> _Column:
@@ -89,16 +60,6 @@ def _column(field: Mapping[str, Any]) -> _Column:
     collated = name in metadata.get("__COLLATIONS", {})
     bounds = found is not None and found not in _WITHOUT_BOUNDS and not collated
     return _Column(name, physical, None, found, bounds)
-
-
-def primitive_type(kind: str) -> pa.DataType | None:
-    """Return the Arrow type of a primitive type of Delta; ``None`` if we don't have it."""
-    if kind in _PRIMITIVES:
-        return _PRIMITIVES[kind]
-    decimal = _DECIMAL.fullmatch(kind)
-    if decimal is None:
-        return None
-    return pa.decimal128(int(decimal[1] or 10), int(decimal[2] or 0))
 
 
 def stats_type(

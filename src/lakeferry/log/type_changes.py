@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakeferry.errors import UnsupportedFeature
-from lakeferry.log.stats_types import primitive_type
+from lakeferry.log.schema_text import primitive_type
 
 _KEY = "delta.typeChanges"
 _WIDER = {

@@ -51,7 +51,7 @@ def _rows(table: str, version: int | None = None) -> int:
 
 @follows(
     "dataset/__init__.py: restore the commit or checkpoint with the table's metaData from a copy",
-    "schema.py: restore the commit or checkpoint with the table's metaData from a copy",
+    "schema_text.py: restore the commit or checkpoint with the table's metaData from a copy",
     "schema.py: write to it with an engine that sets the schema, or restore its metaData",
 )
 def a_schema_that_makes_no_sense_is_restored(witness: Witness) -> None:
