@@ -129,6 +129,12 @@ def _with_place(
     return path
 
 
+def _moved(session: Any, name: Any, *operations: str) -> tuple[Client | None, str | None]:
+    """Return the session's client, and the path that a table moved to, if ``name`` is a name."""
+    client = client_of(session) if isinstance(name, str) else None
+    return client, None if client is None else client.table(name, *operations)
+
+
 def _sql(original: Method) -> Method:
     from pyspark.sql.sql_formatter import SQLStringFormatter
 
@@ -169,22 +175,33 @@ def _load(original: Method) -> Method:
     return load
 
 
+def _reading(
+    original: Method, of: Any, session: Any, name: Any, read_moved: Callable[[str], Any]
+) -> Any:
+    """Return the data frame of a table, by ``original`` or at the path that it moved to."""
+    client, found = _moved(session, name)
+    if found is None:
+        frame = original(of, name)
+        if client is not None:
+            client.check_view(name, frame)
+        return frame
+    frame = read_moved(found)
+    parts = parse_name(name) or ()
+    # Columns may be qualified with the table's old name.
+    return frame if path_of(parts) else frame.alias(parts[-1])
+
+
 def _table(original: Method) -> Method:
     from pyspark.sql import SparkSession
 
     @functools.wraps(original)
     def table(self: Any, tableName: str) -> Any:  # noqa: N803
-        client = client_of(self if isinstance(self, SparkSession) else session_of(self))
-        found = client.table(tableName) if client and isinstance(tableName, str) else None
-        if found is None:
-            frame = original(self, tableName)
-            if client is not None and isinstance(tableName, str):
-                client.check_view(tableName, frame)
-            return frame
-        parts = parse_name(tableName) or ()
-        frame = original(self, spell_table(found))
-        # Columns may be qualified with the table's old name.
-        return frame if path_of(parts) else frame.alias(parts[-1])
+        session = self if isinstance(self, SparkSession) else session_of(self)
+
+        def read_moved(path: str) -> Any:
+            return original(self, spell_table(path))
+
+        return _reading(original, self, session, tableName, read_moved)
 
     return table
 
@@ -208,8 +225,7 @@ def _making_a_frame(original: Method) -> Method:
 def _named_in_catalog(original: Method) -> Method:
     @functools.wraps(original)
     def act(self: Any, tableName: str, *more: Any, **named: Any) -> Any:  # noqa: N803
-        client = client_of(self._sparkSession)
-        found = client.table(tableName) if client and isinstance(tableName, str) else None
+        _, found = _moved(self._sparkSession, tableName)
         return original(self, tableName if found is None else spell_table(found), *more, **named)
 
     return act
@@ -218,9 +234,8 @@ def _named_in_catalog(original: Method) -> Method:
 def _list_columns(original: Method) -> Method:
     @functools.wraps(original)
     def list_columns(self: Any, tableName: str, dbName: str | None = None) -> Any:  # noqa: N803
-        client = client_of(self._sparkSession)
         name = tableName if dbName is None else ".".join(map(spell_path, (dbName, tableName)))
-        found = client.table(name) if client and isinstance(name, str) else None
+        _, found = _moved(self._sparkSession, name)
         if found is None:
             return original(self, tableName, dbName)
         return original(self, spell_table(found))
@@ -249,17 +264,11 @@ def _create_table(original: Method) -> Method:
 def _stream_of_table(original: Method) -> Method:
     @functools.wraps(original)
     def table(self: Any, tableName: str) -> Any:  # noqa: N803
-        client = client_of(session_of(self))
-        found = client.table(tableName) if client and isinstance(tableName, str) else None
-        if found is None:
-            frame = original(self, tableName)
-            if client is not None and isinstance(tableName, str):
-                client.check_view(tableName, frame)
-            return frame
-        # A stream can't be started with a path as a table name.
-        parts = parse_name(tableName) or ()
-        frame = self.format("delta").load(found)
-        return frame if path_of(parts) else frame.alias(parts[-1])
+        def read_moved(path: str) -> Any:
+            # A stream can't be started with a path as a table name.
+            return self.format("delta").load(path)
+
+        return _reading(original, self, session_of(self), tableName, read_moved)
 
     return table
 
@@ -287,8 +296,7 @@ def patch_writing(operation: str) -> Callable[[Method], Method]:
         @functools.wraps(original)
         def write(self: Any, *given: Any, **named: Any) -> Any:
             name = given[0] if given else named.get(parameter)
-            client = client_of(session_of(self))
-            found = client.table(name, operation) if client and isinstance(name, str) else None
+            _, found = _moved(session_of(self), name, operation)
             if found is not None:
                 given, named = _with_first(parameter, spell_table(found), given, named)
             return original(self, *given, **named)
@@ -303,8 +311,7 @@ def _save_as_table(original: Method) -> Method:
     def save_as_table(
         self: Any, name: str, format: str | None = None, *more: Any, **named: Any
     ) -> Any:
-        client = client_of(session_of(self))
-        found = client.table(name, "WRITE") if client and isinstance(name, str) else None
+        _, found = _moved(session_of(self), name, "WRITE")
         if found is not None:
             # For a path the format must be stated; for a table the catalog knows it.
             return original(self, spell_table(found), "delta", *more, **named)
@@ -323,11 +330,8 @@ def _to_table(original: Method) -> Method:
         *more: Any,
         **named: Any,
     ) -> Any:
-        client = client_of(session_of(self))
         operation = "STREAMING UPDATE"
-        found = (
-            client.table(tableName, operation) if client and isinstance(tableName, str) else None
-        )
+        _, found = _moved(session_of(self), tableName, operation)
         if found is not None:
             # A stream can't be started with a path as a table name.
             return self.start(found, "delta", *more, **named)
