@@ -370,7 +370,7 @@ def test_a_name_that_is_taken_meanwhile_stays_with_who_took_it(
     def others_come() -> None:
         subject.catalog.register(subject.name, taken, metadata)
 
-    with pytest.raises(LakeferryError, match="leads elsewhere"):
+    with pytest.raises(LakeferryError, match="at another place"):
         meanwhile(commits(target), others_come).enable(source, subject.table, location=target)
     moves = moves_of(lake)
     # It has gone back by itself: to try again wouldn't help, and writers would wait.

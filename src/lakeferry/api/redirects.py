@@ -353,7 +353,7 @@ class Redirects:
             place = normalise(target)
             if location is not None:
                 raise InvalidInput(
-                    "--location is only for names in a catalog", remedy="leave it out"
+                    "--location is only for names in a catalog", remedy="leave out --location"
                 )
             return RedirectTarget(TargetKind.OBJECT_STORE, place), place
         kind, name = named
@@ -367,7 +367,7 @@ class Redirects:
         if found is None:
             raise InvalidInput(
                 f"the catalog doesn't know where to put {name}",
-                cause="the name isn't there yet",
+                cause="the name isn't registered yet, so it has no place",
                 remedy="give the place with --location",
             )
         return leads_to, self._places.of_entry(catalog, found)

@@ -204,7 +204,7 @@ def unless_elsewhere(kind: CatalogKind, found: CatalogTable, location: str) -> C
         else f"have its owner drop the table {found.name} in the catalog first, if nobody needs it"
     )
     raise InvalidInput(
-        f"the name {kind}:{found.name} leads elsewhere",
+        f"the name {kind}:{found.name} belongs to a table at another place",
         cause=f"it leads to {found.location}, not to {location}",
         remedy=f"choose another name, or {change}",
         name=found.name,

@@ -64,6 +64,8 @@ def _checked_token(token: str | None, setting: str) -> str | None:
         return None
     if not token.isascii() or not token.isprintable():
         raise InvalidInput(
-            f"{setting} can't be sent", cause="it has characters that can't be in a token"
+            f"{setting} can't be sent",
+            cause="it has characters that can't be in a token",
+            remedy=f"set {setting} again: a token has only printable ASCII characters",
         )
     return token

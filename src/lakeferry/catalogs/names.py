@@ -230,5 +230,5 @@ def _metadata(
     except LakeferryError as problem:
         if kind == "unity":
             raise
-        warn(f"{problem}; the name may lead there nevertheless")
+        warn(f"{problem}; a name can be given to that place nevertheless")
         return None

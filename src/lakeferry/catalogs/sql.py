@@ -276,7 +276,8 @@ class SqlCatalog(Catalog):
             if self._file is not None and (lack := _lacking(self._file, problem)) is not None:
                 raise CatalogUnavailable(
                     f"the sql catalog at {self.place} can't be used",
-                    cause=f"{lack.cause} ({_URL_VARIABLE} and XDG_DATA_HOME say where it is)",
+                    cause=f"{lack.cause} (the variables {_URL_VARIABLE} and XDG_DATA_HOME decide "
+                    "where the catalog is)",
                     remedy=lack.remedy,
                     catalog=self.place,
                 ) from error
@@ -330,7 +331,8 @@ def _parse(text: str | sa.URL) -> sa.URL:
     if file == ":memory:" or file.startswith("file:") or url.query:
         raise InvalidInput(
             f"{_URL_VARIABLE} names no file",
-            cause="a catalog in memory would be forgotten at once, and SQLite takes no options",
+            cause="a catalog in memory is lost when the command ends, and options after the file's "
+            "name aren't supported",
             remedy=_FORMS,
         )
     return url.set(drivername="sqlite", database=str(Path(file).absolute()))

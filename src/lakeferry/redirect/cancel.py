@@ -134,7 +134,7 @@ def _without_target(move: Move, failed: LakeferryError) -> Outcome:
     """Cancel at the source alone. A process that still runs the move sees that and cleans up."""
     outcome = _end_at_source(move)
     move.setting.warn(
-        f"the copies at {move.place.uri} stay there ({failed}); delete them, so that "
+        f"the copies at {move.place.uri} aren't deleted ({failed}): delete them yourself, so that "
         "nobody mistakes them for the table"
     )
     return outcome
@@ -183,7 +183,7 @@ def past_return(move: Move) -> RedirectIllegalTransition:
     )
     return RedirectIllegalTransition(
         f"the move of {source} can't be cancelled any more",
-        cause=f"its target {move.place.uri} is open already",
+        cause=f"its target {move.place.uri} is open: clients may already use it",
         remedy=f"'lakeferry redirect resume {shell_safe(source)}' completes the move{after}",
         location=source,
         state=RedirectState.ENABLING.value,
@@ -293,8 +293,8 @@ def _opened(source: str, target: str) -> RedirectIllegalTransition:
         f"the move of {source} can't be cancelled",
         cause=f"its target {target} is open already, and somebody has written to the source "
         "since then: there are two tables",
-        remedy="if something was written to the target, copy it to the source; remove "
-        f"{target}; then 'lakeferry redirect cancel {shell_safe(source)}' removes the entry",
+        remedy="copy the rows that were written to the target, if there are any, to the source; "
+        f"delete {target}; then 'lakeferry redirect cancel {shell_safe(source)}' removes the entry",
         location=source,
         state=RedirectState.ENABLING.value,
         target=target,
@@ -437,7 +437,7 @@ def abandon_move(move: Move) -> None:
         store.prune("")
     except LakeferryError as failed:
         # The caller reports how the move ended, which matters more than this failure.
-        move.setting.warn(f"copies at {store.uri} may still be there: {failed}")
+        move.setting.warn(f"copies may still be at {store.uri}: {failed}")
 
 
 def _is_unopened_or_ours(move: Move) -> bool:

@@ -21,8 +21,8 @@ class TakenBack(Exception):
         super().__init__(str(refused))
         self.error = type(refused)(
             refused.message,
-            cause=f"{refused.cause or 'the catalog refused'}; so the move was undone, and "
-            f"{source} is as it was before",
+            cause=f"{refused.cause or 'the catalog refused'}; the move was undone, and "
+            f"{source} is an ordinary table again",
             remedy=f"{refused.remedy}; then start the move again" if refused.remedy else None,
             **refused.fields,
         )
@@ -57,9 +57,8 @@ def decided(move: Move) -> RedirectTarget | None:
         return give(move)
     except LakeferryError as failed:
         move.setting.warn(
-            f"the catalog doesn't answer the request for the id of {move.redirect.target}, so "
-            "the redirect "
-            f"keeps its name: {failed}"
+            f"the catalog doesn't give the id of {move.redirect.target}, so the redirect refers "
+            f"to the table by its name: {failed}"
         )
         return None
 
@@ -82,7 +81,7 @@ def forget_name(setting: Setting, redirect: Redirect, place: str) -> bool:
     except LakeferryError as failed:
         setting.warn(
             f"{kind}:{name} may still be registered in the catalog, and leads to {place}, where "
-            f"nobody can write any more: {failed}; have a user with the privilege drop that table"
+            f"nobody can write: {failed}; ask the owner of that table in the catalog to drop it"
         )
         return False
     if was_there:

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 from lakeferry.errors import (
     CommitConflict,
-    CorruptLog,
     LakeferryError,
     RedirectSpecInvalid,
     TableNotFound,
@@ -163,8 +162,8 @@ class Move:
         """The bytes of the target's commit *N*; the same for every process that puts it."""
         locked = self.locked
         info = locked.commit_info
-        if info is None:
-            raise CorruptLog(f"the commit of version {self.version} has no commitInfo")
+        # It has the mark by which the move was found.
+        assert info is not None
         return redirect_commits.locked_body(info, Bare(locked.protocol, locked.metadata))
 
     def check_not_replaced(self) -> None:
@@ -303,7 +302,9 @@ class Move:
         if self.ended() is not None:
             # The caller checks how the move ended and reports that.
             raise CommitConflict(
-                f"the move of {uri} has ended meanwhile", version=version, reason="move_ended"
+                f"the move of {uri} was completed or cancelled by another process",
+                version=version,
+                reason="move_ended",
             )
         raise CommitConflict(
             f"{uri} was written to while it moved",
@@ -372,7 +373,8 @@ class Move:
         """Return the error for a commit with unexpected content."""
         source = self.source.store.uri
         return CommitConflict(
-            f"version {self.version + 1} of {self.place.uri} isn't as expected",
+            f"version {self.version + 1} of {self.place.uri} isn't the commit that the move "
+            "expects there",
             cause=why,
             remedy=f"'lakeferry redirect resume {shell_safe(source)}' continues the move, "
             f"'lakeferry redirect cancel {shell_safe(source)}' undoes it",
@@ -435,8 +437,8 @@ def begun(setting: Setting, source: DeltaLog, state: TableState, redirect: Redir
     if found is None or not is_beginning(found[1].commit_info, redirect):
         raise RedirectSpecInvalid(
             f"the redirect of {source.store.uri} can't be resumed",
-            cause="its newest version isn't the one that started the move: somebody wrote to "
-            "the table after that, or another program started the move",
+            cause="its newest version isn't the commit that started the move: somebody wrote to "
+            "the table after that commit, or another program started the move",
             remedy=f"'lakeferry redirect cancel {shell_safe(source.store.uri)}' removes the entry",
             location=source.store.uri,
             value=state.version,
@@ -537,14 +539,14 @@ def attempt(
     """Run ``action`` after a committed transition; return whether it worked.
 
     The transition is valid, so a failure is only a warning. It says that ``what`` is not done,
-    and that ``command`` does it once the remedy of the failure has been followed.
+    and that ``command`` finishes it once the remedy of the failure has been followed.
     """
     try:
         action()
     except Exception as failed:  # noqa: BLE001 - success isn't to become an error
         remedy = failed.remedy if isinstance(failed, LakeferryError) else None
         first = f"; {remedy}" if remedy else ""
-        later = f"; {'then ' if remedy else ''}'lakeferry {command}' does it" if command else ""
+        later = f"; {'then ' if remedy else ''}'lakeferry {command}' finishes it" if command else ""
         setting.warn(f"{what} couldn't be finished: {failed}{first}{later}")
         return False
     return True

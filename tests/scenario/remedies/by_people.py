@@ -95,8 +95,8 @@ NEEDS_A_PERSON.update(
             "unit/protection/test_dropping.py::"
             "test_a_table_whose_properties_others_set_without_a_pause_is_given_up",
         ),
-        "precopy.py: nothing has changed at the source; this is a defect of Lakeferry: please "
-        "report it": provoked(
+        "precopy.py: report this defect of Lakeferry to its developers; nothing has changed at "
+        "the source": provoked(
             _REPORT,
             "unit/redirect/enable/test_enabling_adoption.py::"
             "test_names_under_which_something_else_is_cancelled_never_pass",

@@ -82,7 +82,10 @@ def careless_writer(table: str) -> Iterator[None]:
         yield
 
 
-@follows("enabling.py: stop that writer for a moment (docs/concurrency.md names the engines)")
+@follows(
+    "enabling.py: stop that writer until the move has begun, and run the same command again "
+    "(docs/concurrency.md lists such engines)"
+)
 def a_move_succeeds_once_a_careless_writer_is_stopped(witness: Witness) -> None:
     source, target = witness.lake.make("t"), witness.lake.uri("n")
     with careless_writer("t"):
@@ -200,8 +203,8 @@ def a_decision_that_vanished_is_made_again(witness: Witness) -> None:
 
 
 @follows(
-    "precopy.py: restore the missing log files from a copy; or, if 'lakeferry files' "
-    "still reads the table, write a checkpoint first: 'lakeferry checkpoint'"
+    "precopy.py: restore the missing log files from a copy; or, if 'lakeferry files {}' "
+    "still reads the table, run 'lakeferry checkpoint {}' first"
 )
 def a_log_that_only_a_compacted_one_bridges_is_restored(witness: Witness) -> None:
     steps = (Append(1), Append(1), Append(1), Compact(2))

@@ -141,7 +141,8 @@ def a_move_whose_source_was_written_to_is_taken_back(witness: Witness) -> None:
 
 
 @follows(
-    "cancel.py: if something was written to the target, copy it to the source; remove {}; then "
+    "cancel.py: copy the rows that were written to the target, if there are any, to the source; "
+    "delete {}; then "
     "'lakeferry redirect cancel {}' removes the entry"
 )
 def a_move_with_two_tables_is_taken_back_when_one_is_removed(witness: Witness) -> None:
@@ -181,7 +182,7 @@ def another_program_s_redirect_is_taken_away(witness: Witness) -> None:
     "unfinished_move.py: 'lakeferry redirect cancel {}' undoes it, then run the same command "
     "again; 'lakeferry redirect resume {}' continues it instead",
     "target_claim.py: 'lakeferry redirect status {}' shows that move; 'lakeferry redirect "
-    "cancel {}' undoes it, and then the place is free; or choose another target",
+    "cancel {}' undoes it and frees the place; or choose another target",
 )
 def a_move_that_only_copied_is_taken_back(witness: Witness) -> None:
     source, other = witness.lake.make("t"), witness.lake.make("u")
@@ -250,7 +251,7 @@ def every_state_names_the_commands_that_lead_out_of_it(witness: Witness) -> None
     witness.done("redirect", "freeze", table)
 
 
-@follows("unfinished_move.py: {}; {}, and its copies stay there")
+@follows("unfinished_move.py: {}; {}, and leaves the copies at the target")
 def a_move_to_a_place_that_is_out_of_reach_is_forgotten(witness: Witness) -> None:
     source, read = witness.lake.make("t"), LocalStore.get
     with stopped("t", BEGUN, after=False):

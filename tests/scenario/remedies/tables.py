@@ -192,8 +192,8 @@ def leave_to_a_compacted_log(witness: Witness) -> str:
 
 
 @follows(
-    "precopy.py: restore the missing log files from a copy; or, if 'lakeferry files' "
-    "still reads the table, write a checkpoint first: 'lakeferry checkpoint'"
+    "precopy.py: restore the missing log files from a copy; or, if 'lakeferry files {}' "
+    "still reads the table, run 'lakeferry checkpoint {}' first"
 )
 def a_gap_that_a_compacted_log_fills_is_left_behind_by_a_checkpoint(witness: Witness) -> None:
     table = leave_to_a_compacted_log(witness)

@@ -41,6 +41,15 @@ def _enable(witness: Witness, name: str, place: str) -> tuple[str, ...]:
     return ("redirect", "enable", source, name, "--location", target, "--engine", "local")
 
 
+@follows("catalog_rest.py: set {} again: a token has only printable ASCII characters")
+def a_token_that_can_t_be_sent_is_set_again(witness: Witness) -> None:
+    witness.lake.make("t")
+    with _unity() as (_, schema, variables):
+        words = _enable(witness, f"{schema}.t", "new")
+        witness.refused(*words, **variables | {"UC_TOKEN": "caf\u00e9"})
+        witness.done(*words, **variables)
+
+
 @follows(
     "unity.py: have USE CATALOG on {}, and USE SCHEMA and CREATE TABLE on {}.{} granted to you"
 )

@@ -35,7 +35,7 @@ retried(
     f"inspect|{T}|--storage-option|aws_region=eu-central-1",
 )
 retried(
-    "api/redirects.py: leave it out",
+    "api/redirects.py: leave out --location",
     f"redirect|enable|{T}|{{lake}}/n|--location|{{lake}}/m",
     f"redirect|enable|{T}|{{lake}}/n",
 )

@@ -28,7 +28,7 @@ def to_existing(witness: Witness) -> str:
 # --- Targets that are there before -----------------------------------------------------
 
 
-@follows("existing_target.py: leave out --to-existing to copy the table there")
+@follows("existing_target.py: leave out --to-existing: the table is then copied there")
 def a_target_that_is_not_there_is_copied(witness: Witness) -> None:
     words = ("redirect", "enable", witness.lake.make("t"), witness.lake.uri("n"))
     witness.refused(*words, "--to-existing")
@@ -37,7 +37,7 @@ def a_target_that_is_not_there_is_copied(witness: Witness) -> None:
 
 @follows(
     "existing_target.py: give the folder that holds the copy's _delta_log, or leave out "
-    "--to-existing and choose a target where nothing is"
+    "--to-existing and choose an empty target"
 )
 def a_target_that_is_no_table_is_left_for_a_free_place(witness: Witness) -> None:
     source, other = witness.lake.make("t"), witness.lake.folder / "n"
@@ -71,8 +71,8 @@ def a_target_that_is_moving_ends_its_move_first(witness: Witness) -> None:
 
 
 @follows(
-    "existing_target.py: copy the table to another place: leave out --to-existing and give a "
-    "target where nothing is"
+    "existing_target.py: copy the table to another place: leave out --to-existing and give an "
+    "empty target"
 )
 def a_closed_target_is_exchanged_for_a_free_place(witness: Witness) -> None:
     source = moved(witness)
@@ -408,7 +408,7 @@ def data_files_that_are_missing_are_restored_or_forgotten(witness: Witness) -> N
     witness.done(*words)
 
 
-@follows("precopy.py: restore that file from a copy, or rewrite its rows")
+@follows("precopy.py: restore that file from a copy, or write its rows again with your engine")
 def a_data_file_of_another_size_is_restored(witness: Witness) -> None:
     source = witness.lake.make("t")
     words = ("redirect", "enable", source, witness.lake.uri("n"))

@@ -106,7 +106,7 @@ def test_a_dry_run_writes_nothing(environment: dict[str, str], table: str, tmp_p
     assert not names.register("a.b.t", table, dry_run=True, environment=environment).changed
     assert names.move("a.b.t", f"{table}/x", dry_run=True, environment=environment).was == table
     assert names.show("a.b.t", environment).location == table
-    with pytest.raises(InvalidInput, match="elsewhere"):
+    with pytest.raises(InvalidInput, match="another place"):
         names.register("a.b.t", f"{table}/x", dry_run=True, environment=environment)
 
 
@@ -178,7 +178,7 @@ def test_a_name_follows_the_exports_of_a_table_and_leaves_no_other_place(
         assert names.show(name, settings).location == place.as_uri()
     source.export(str(places[1]), register=name)
     other = make(History().then(Append(1)), tmp_path / "other").as_uri()
-    with pytest.raises(InvalidInput, match="leads elsewhere"):
+    with pytest.raises(InvalidInput, match="at another place"):
         lakeferry.Table(other, environment=settings).export(str(tmp_path / "third"), register=name)
     assert not (tmp_path / "third").exists()
     assert names.show(name, settings).location == places[1].as_uri()

@@ -270,7 +270,7 @@ def test_a_move_that_was_opened_and_written_over_is_refused_with_a_way_out() -> 
     for act in (plans.cancel, cancel.cancel):
         with pytest.raises(RedirectIllegalTransition) as refused:
             act(setting, OLD)
-        assert f"remove {NEW}" in (refused.value.remedy or "")
+        assert f"delete {NEW}" in (refused.value.remedy or "")
     assert store.objects == before
     store.delete_many([name for name in store.objects if name.startswith("new/")])
     taken_away(store)

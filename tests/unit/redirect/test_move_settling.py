@@ -210,7 +210,7 @@ def test_a_checkpoint_that_crashes_is_a_warning_and_resume_writes_it(
         patch.setattr(DeltaLog, "checkpoint", crash)
         outcome = moves(setting_of(store, warn=warnings.append))
     assert outcome.state is RedirectState.READY
-    assert f"'lakeferry redirect resume {OLD}' does it" in warnings[0]
+    assert f"'lakeferry redirect resume {OLD}' finishes it" in warnings[0]
     resuming.resume(setting_of(store), OLD)
     for place in ("old", "new"):
         assert f"{place}/_delta_log/{4:020d}.checkpoint.parquet" in store.objects
@@ -227,7 +227,7 @@ def test_a_checksum_file_that_contradicts_the_log_is_named_and_resume_settles_wi
     (said,) = warnings
     assert paths.checksum(3) in said
     assert "delete that checksum file if the log is right" in said
-    assert said.endswith(f"; then 'lakeferry redirect resume {OLD}' does it")
+    assert said.endswith(f"; then 'lakeferry redirect resume {OLD}' finishes it")
     store.delete_many([f"old/{paths.checksum(3)}"])
     assert resuming.resume(setting, OLD).state is RedirectState.READY
     assert warnings == [said]

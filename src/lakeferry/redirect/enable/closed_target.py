@@ -34,7 +34,7 @@ def to_replace(
     if way.is_referred_to(named):
         raise RedirectTargetNotEmpty(
             f"{request.location} can't be replaced",
-            cause=f"{request.source} refers to data files there",
+            cause=f"{request.source} still refers to data files there",
             remedy="choose another target",
             target=request.location,
         )
@@ -52,7 +52,7 @@ def to_replace(
     if others:
         raise RedirectTargetNotEmpty(
             f"{request.location} can't be replaced",
-            cause=f"files are there that aren't the closed table's: {', '.join(others[:5])}",
+            cause=f"there are files that don't belong to the closed table: {', '.join(others[:5])}",
             remedy="move them elsewhere, or choose another target",
             target=request.location,
         )

@@ -187,7 +187,7 @@ def _clear_after_cancel(
         unfinished_move.clean_up(setting, source, log, revoked, request)
         move_record.forget_record(source.store, claim.move_id)
     except LakeferryError as failed:
-        setting.warn(f"what was copied to {target.uri} may still be there: {failed}")
+        setting.warn(f"copies may still be at {target.uri}: {failed}")
 
 
 def _move(
@@ -240,7 +240,8 @@ def _move(
     raise CommitConflict(
         f"the redirect of {request.source} couldn't be started",
         cause="a writer without put-if-absent kept overwriting our commit",
-        remedy="stop that writer for a moment (docs/concurrency.md names the engines)",
+        remedy="stop that writer until the move has begun, and run the same command again "
+        "(docs/concurrency.md lists such engines)",
         reason="version_replaced",
     )
 
@@ -415,7 +416,7 @@ def _check_target(move: Move, earliest: int | None) -> None:
     if not same:
         raise RedirectSpecInvalid(
             f"the copy at {move.place.uri} is wrong",
-            cause=f"version {move.version} differs from the source's",
+            cause=f"version {move.version} there differs from version {move.version} of the source",
             remedy=f"'lakeferry redirect cancel {shell_safe(move.source.store.uri)}' undoes the "
             "move; nothing is lost at the source",
             value=move.version,
@@ -497,7 +498,7 @@ def _give_way(
             store.prune("")
             move_record.forget_record(source.store, claim.move_id)
     except LakeferryError as failed:
-        setting.warn(f"copies at {store.uri} are still there: {failed}")
+        setting.warn(f"copies may still be at {store.uri}: {failed}")
 
 
 def _take_back(setting: Setting, source: DeltaLog, version: int) -> None:
@@ -507,7 +508,8 @@ def _take_back(setting: Setting, source: DeltaLog, version: int) -> None:
     except LakeferryError as failed:
         uri = source.store.uri
         setting.warn(
-            f"'lakeferry redirect cancel {shell_safe(uri)}' deletes what was copied: {failed}"
+            f"the copies couldn't be deleted: {failed}; 'lakeferry redirect cancel "
+            f"{shell_safe(uri)}' deletes them"
         )
 
 
@@ -525,4 +527,6 @@ def _step_back(setting: Setting, source: DeltaLog, crossing: Crossing, claim: Cl
             store.prune(log_staging.STAGING_FOLDER)
             move_record.forget_record(source.store, claim.move_id)
     except LakeferryError as failed:
-        setting.warn(f"log files of {source.store.uri} are still at {store.uri}: {failed}")
+        setting.warn(
+            f"log files that were copied from {source.store.uri} are still at {store.uri}: {failed}"
+        )

@@ -108,7 +108,7 @@ def _check_target(setting: Setting, source: str, place: str) -> None:
         raise RedirectTargetMissing(
             f"there is no table at {place}",
             cause=missing.cause,
-            remedy="leave out --to-existing to copy the table there",
+            remedy="leave out --to-existing: the table is then copied there",
             target=place,
         ) from missing
     except NotATable as other:
@@ -116,7 +116,7 @@ def _check_target(setting: Setting, source: str, place: str) -> None:
             f"there is no table at {place}",
             cause=other.cause,
             remedy="give the folder that holds the copy's _delta_log, or leave out --to-existing "
-            "and choose a target where nothing is",
+            "and choose an empty target",
             target=place,
         ) from other
     resolver = Resolver(setting.open_store, setting.catalog, grant=setting.grant)
@@ -143,8 +143,8 @@ def _unwritable(place: str, redirect: Redirect) -> LakeferryError:
         return RedirectIllegalTransition(
             what,
             cause=f"it was closed permanently when the redirect of {redirect.source} was withdrawn",
-            remedy="copy the table to another place: leave out --to-existing and give a target "
-            "where nothing is",
+            remedy="copy the table to another place: leave out --to-existing and give an empty "
+            "target",
             location=place,
             state=redirect.state.value,
         )
@@ -208,7 +208,7 @@ def _end(move: Move, state: RedirectState, recorded: TargetCommit | None = None)
             raise RedirectIllegalTransition(
                 f"the redirect of {move.source.store.uri} was completed or cancelled by another "
                 "process",
-                cause=f"its state is {mark.get('state')}",
+                cause=f"version {version} of the source has the state {mark.get('state')}",
                 location=move.source.store.uri,
                 state=mark.get("state"),
             )

@@ -42,7 +42,8 @@ def clear_leftovers(setting: Setting, store: Store, wanted: Claim, found: Claim)
     setting.step(steps.at("clear", store.uri))
     if kept:
         setting.warn(
-            f"{store.uri} has files that don't belong to that move, and they stay: {kept[0]}"
+            f"{store.uri} has files that don't belong to that move, and they aren't deleted: "
+            f"{kept[0]}"
         )
     target_claim.release(store, wanted)
     store.prune("")

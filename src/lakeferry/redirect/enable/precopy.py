@@ -21,6 +21,7 @@ from lakeferry.redirect.enable import log_staging
 from lakeferry.redirect.entry import Data
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.storage import Store
+from lakeferry.storage.uris import shell_safe
 from lakeferry.table import DeltaLog
 
 MAX_ROUNDS = 20
@@ -151,7 +152,7 @@ class Crossing:
                 return
             except CorruptLog as broken:
                 self._unreadable |= self._left_out(broken, listing, newest)
-                self.setting.warn(f"{broken}; it isn't copied")
+                self.setting.warn(f"{broken}; that file isn't copied")
 
     def _left_out(self, broken: CorruptLog, listing: Listing, newest: int) -> frozenset[str]:
         """Return the unreadable files that needn't be copied, or raise the error."""
@@ -230,8 +231,8 @@ class Crossing:
                 f"the log at {self.target.uri} differs from the log of {self.source.store.uri}",
                 cause=f"{found.missing_count} of {found.wanted} live files are only in the "
                 f"source's log, {found.extra_count} only in the target's",
-                remedy="nothing has changed at the source; this is a defect of Lakeferry: "
-                "please report it",
+                remedy="report this defect of Lakeferry to its developers; nothing has changed at "
+                "the source",
             )
 
     def _check_objects(self, segment: Segment) -> None:
@@ -243,7 +244,7 @@ class Crossing:
             raise NotEqual(
                 f"the size of {path} isn't the size in the log of {self.source.store.uri}",
                 cause="the file was changed after it was committed, or the log has the wrong size",
-                remedy="restore that file from a copy, or rewrite its rows",
+                remedy="restore that file from a copy, or write its rows again with your engine",
                 path=path,
             )
 
@@ -292,8 +293,9 @@ def stretch(listing: Listing, after: int, newest: int, location: str) -> Segment
         if earliest is None:
             raise CorruptLog(
                 f"the log of {location} has gaps",
-                remedy="restore the missing log files from a copy; or, if 'lakeferry files' "
-                "still reads the table, write a checkpoint first: 'lakeferry checkpoint'",
+                remedy="restore the missing log files from a copy; or, if 'lakeferry files "
+                f"{shell_safe(location)}' still reads the table, run 'lakeferry checkpoint "
+                f"{shell_safe(location)}' first",
                 location=location,
             )
         # Commits before a gap in the log may remain; no version can be built from them.

@@ -180,7 +180,7 @@ def _check_catalog(setting: Setting, request: Request) -> None:
     elif not same_place(found.location, request.location):
         raise RedirectTargetNotEmpty(
             f"the name {request.target.name} is taken",
-            cause=f"it leads to {found.location}",
+            cause=f"it is the name of a table at {found.location}",
             remedy="choose another name, or use --to-existing for a table that is there",
             target=str(request.target),
         )
@@ -223,7 +223,7 @@ def probe(store: Store, unique: str) -> None:
     # A cancel may have deleted the probe meanwhile; then the two answers are enough.
     if not first or second or there not in (b"first", None):
         raise StorageUnavailable(
-            f"{store.uri} can't keep one writer from overwriting another",
+            f"{store.uri} can't prevent one writer from overwriting another",
             cause="the store ignored the condition of a conditional put",
             remedy="Lakeferry can't move a table safely on this store; use one with a working "
             "put-if-absent",

@@ -120,7 +120,7 @@ def in_progress(source: str, present: Redirect) -> RedirectInProgress:
             frozen=True,
         )
     return RedirectInProgress(
-        f"{source} has a redirect under way",
+        f"a redirect of {source} isn't finished",
         cause=f"its state is {present.state.value}, its target {present.target or 'none'}",
         remedy=f"'lakeferry redirect resume {shell_safe(source)}' continues it, 'lakeferry "
         f"redirect cancel {shell_safe(source)}' undoes it",

@@ -80,8 +80,8 @@ def check_place_free(store: Store, wanted: Claim) -> Claim | None:
         f"{store.uri} isn't free",
         cause=why,
         remedy=f"'lakeferry redirect status {shell_safe(found.source)}' shows that move; "
-        f"'lakeferry redirect cancel {shell_safe(found.source)}' undoes it, and then the place "
-        "is free; or choose another target",
+        f"'lakeferry redirect cancel {shell_safe(found.source)}' undoes it and frees the "
+        "place; or choose another target",
         target=store.uri,
     )
 

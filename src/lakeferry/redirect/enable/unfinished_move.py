@@ -143,7 +143,7 @@ def take_back_unfinished(
     if leave_copies:
         move_record.forget_record(source.store, record.move_id)
         setting.step(steps.at("forget", record.location))
-        setting.warn(f"the copies at {record.location} stay there")
+        setting.warn(f"the copies at {record.location} aren't deleted")
         return Outcome(RedirectState.NORMAL, uri, None, version, True)
     if record.request.managed:
         # Refuses another user before anything changes.
@@ -165,7 +165,7 @@ def ways_on(source: str, target: str) -> str:
         f"'lakeferry redirect cancel {shell_safe(source)} --leave-copies' undoes the "
         "move without the target instead"
     )
-    return f"{reached}; {forgotten}, and its copies stay there"
+    return f"{reached}; {forgotten}, and leaves the copies at the target"
 
 
 def _delete_copies(
@@ -217,7 +217,9 @@ def clean_up(
     except RedirectTargetNotEmpty:
         # Somebody made a table there meanwhile. Its data files may have the names of ours, if
         # it is a copy of the same table: they stay.
-        setting.warn(f"data files that were copied to {store.uri} stay: there is a table by now")
+        setting.warn(
+            f"data files that were copied to {store.uri} aren't deleted: another table is there now"
+        )
         guard = partial(target_claim.check_claimed, store, revoked)
         crossing = Crossing(
             setting, source, store, revoked.data, revoked.move_id, guard, resumed=False

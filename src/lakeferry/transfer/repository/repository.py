@@ -125,7 +125,7 @@ class Repository:
             store.delete_many([name])
         if not heeds:
             raise StorageUnavailable(
-                f"{store.uri} can't keep one writer from overwriting another",
+                f"{store.uri} can't prevent one writer from overwriting another",
                 cause="the store ignored the condition of a conditional put",
                 remedy="use a store with working conditional puts (If-Match, If-None-Match)",
                 uri=store.uri,
