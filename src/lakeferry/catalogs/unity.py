@@ -131,8 +131,8 @@ class UnityCatalog(Catalog):
             raise Forbidden(
                 f"Unity Catalog doesn't let you see the table {name}",
                 cause=forbidden.cause,
-                remedy=f"have USE CATALOG on {catalog}, USE SCHEMA on {catalog}.{schema}, and "
-                f"SELECT on {name} granted to you",
+                remedy=f"ask the catalog's administrator to grant you USE CATALOG on {catalog}, "
+                f"USE SCHEMA on {catalog}.{schema}, and SELECT on {name}",
                 name=name,
                 catalog=self._rest.root,
             ) from forbidden
@@ -199,8 +199,8 @@ class UnityCatalog(Catalog):
             raise Forbidden(
                 f"Unity Catalog doesn't let you use the schema {catalog}.{schema}",
                 cause=forbidden.cause,
-                remedy=f"have USE CATALOG on {catalog}, and USE SCHEMA and CREATE TABLE on "
-                f"{catalog}.{schema} granted to you",
+                remedy=f"ask the catalog's administrator to grant you USE CATALOG on {catalog}, "
+                f"and USE SCHEMA and CREATE TABLE on {catalog}.{schema}",
                 name=name,
                 catalog=self._rest.root,
             ) from forbidden
@@ -215,7 +215,7 @@ class UnityCatalog(Catalog):
         if metadata is None:
             raise InvalidInput(
                 f"unity:{name} can't be registered without the table's metadata",
-                cause="Unity Catalog keeps the columns of its tables",
+                cause="Unity Catalog needs the columns of each table",
             )
         answer = self._created(name, place, metadata)
         lost = isinstance(answer, CatalogUnavailable)
@@ -318,10 +318,10 @@ class UnityCatalog(Catalog):
         return Forbidden(
             f"Unity Catalog doesn't let you register {place} as {name}",
             cause=why.cause,
-            remedy=f"have USE CATALOG on {catalog}, USE SCHEMA and CREATE TABLE on "
-            f"{catalog}.{schema}, and CREATE EXTERNAL TABLE on the external location granted to "
-            "you; or choose a place that no volume and no other table contains, and that "
-            "contains none",
+            remedy=f"ask the catalog's administrator to grant you USE CATALOG on {catalog}, USE "
+            f"SCHEMA and CREATE TABLE on {catalog}.{schema}, and CREATE EXTERNAL TABLE on the "
+            "external location; or choose a place that no volume and no other table contains, and "
+            "that contains none",
             name=name,
             location=place,
             catalog=self._rest.root,
@@ -349,7 +349,7 @@ class UnityCatalog(Catalog):
             cause="Unity Catalog's API can't change a table's location; if the table were "
             "deleted and created again, it would have another id, and redirects to the old id "
             "would no longer work",
-            remedy="register the new place under a new name, and redirect to that",
+            remedy="register the new place under a new name, and redirect to that name",
             name=name,
             location=found.location,
         )
@@ -391,7 +391,7 @@ class UnityCatalog(Catalog):
             raise Forbidden(
                 f"Unity Catalog doesn't let you drop {name}",
                 cause=forbidden.cause,
-                remedy="have the owner of the table or of its schema drop it",
+                remedy="ask the owner of the table or of its schema to drop it",
                 name=name,
                 catalog=self._rest.root,
             ) from forbidden
@@ -544,7 +544,8 @@ class UnityCatalog(Catalog):
                 missing, create = f"catalog {catalog}", f"CREATE CATALOG {catalog}"
         return InvalidInput(
             f"Unity Catalog at {self._rest.root} has no {missing}",
-            remedy=f"have its administrator create it ({create}), then register again",
+            remedy=f"ask its administrator to create it ({create}), then run the same command "
+            "again",
             catalog=self._rest.root,
         )
 

@@ -18,7 +18,7 @@ NEEDS_A_PERSON.update(
         "within a move; test_redirect_catalogs.py lets it, and begins again",
         "unity.py: choose another name; or drop the table in the catalog yourself, if "
         "nobody needs its data": "only an export over a managed table's name gets there",
-        "unity.py: have the owner of the table or of its schema drop it": "it is a "
+        "unity.py: ask the owner of the table or of its schema to drop it": "it is a "
         "warning's, and another person has to act",
         "unity.py: find the table with the id {} in Unity Catalog, and have it dropped": "it is a "
         "warning's, and another person has to act",
@@ -51,7 +51,8 @@ def a_token_that_can_t_be_sent_is_set_again(witness: Witness) -> None:
 
 
 @follows(
-    "unity.py: have USE CATALOG on {}, and USE SCHEMA and CREATE TABLE on {}.{} granted to you"
+    "unity.py: ask the catalog's administrator to grant you USE CATALOG on {}, and USE SCHEMA and "
+    "CREATE TABLE on {}.{}"
 )
 def a_schema_that_may_not_be_used_is_granted(witness: Witness) -> None:
     witness.lake.make("t")
@@ -64,9 +65,9 @@ def a_schema_that_may_not_be_used_is_granted(witness: Witness) -> None:
 
 
 @follows(
-    "unity.py: have USE CATALOG on {}, USE SCHEMA and CREATE TABLE on {}.{}, and CREATE "
-    "EXTERNAL TABLE on the external location granted to you; or choose a place that no volume "
-    "and no other table contains, and that contains none"
+    "unity.py: ask the catalog's administrator to grant you USE CATALOG on {}, USE SCHEMA and "
+    "CREATE TABLE on {}.{}, and CREATE EXTERNAL TABLE on the external location; or choose a place "
+    "that no volume and no other table contains, and that contains none"
 )
 def a_place_in_a_volume_is_exchanged_and_a_privilege_granted(witness: Witness) -> None:
     witness.lake.make("t")
@@ -79,7 +80,10 @@ def a_place_in_a_volume_is_exchanged_and_a_privilege_granted(witness: Witness) -
         witness.done(*_enable(witness, f"{schema}.t", "new"), **variables)
 
 
-@follows("unity.py: have USE CATALOG on {}, USE SCHEMA on {}.{}, and SELECT on {} granted to you")
+@follows(
+    "unity.py: ask the catalog's administrator to grant you USE CATALOG on {}, USE SCHEMA on "
+    "{}.{}, and SELECT on {}"
+)
 def a_table_that_may_not_be_looked_at_is_granted(witness: Witness) -> None:
     with _unity() as (server, schema, variables):
         witness.done("catalog", "register", f"{schema}.t", witness.lake.make("t"), **variables)
@@ -159,7 +163,7 @@ def a_name_that_is_taken_in_unity_catalog_is_dropped_by_its_owner(witness: Witne
         witness.done("catalog", "register", f"{schema}.t", second, **variables)
 
 
-@follows("unity.py: have its administrator create it ({}), then register again")
+@follows("unity.py: ask its administrator to create it ({}), then run the same command again")
 def a_schema_that_is_missing_is_created(witness: Witness) -> None:
     table = witness.lake.make("t")
     with _unity() as (server, schema, variables):
@@ -170,7 +174,7 @@ def a_schema_that_is_missing_is_created(witness: Witness) -> None:
         witness.done(*words, **variables)
 
 
-@follows("unity.py: register the new place under a new name, and redirect to that")
+@follows("unity.py: register the new place under a new name, and redirect to that name")
 def a_table_that_cannot_be_moved_gets_a_new_name(witness: Witness) -> None:
     first, second = witness.lake.make("t"), witness.lake.make("u")
     with _unity() as (_, schema, variables):
