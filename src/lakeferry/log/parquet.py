@@ -46,13 +46,13 @@ class Range:
         return self.start + self.length
 
 
-class SparseFile(io.RawIOBase):
-    """A file with only some ranges in memory; reading any other byte is an error."""
+class SeekableFile(io.RawIOBase):
+    """A file of a known size, with a position; subclasses read."""
 
-    def __init__(self, size_bytes: int, pieces: Iterable[tuple[int, bytes]]) -> None:
+    def __init__(self, size_bytes: int) -> None:
+        """Start at the beginning."""
         super().__init__()
         self._size = size_bytes
-        self._pieces = sorted(pieces)
         self._position = 0
 
     def readable(self) -> bool:
@@ -64,14 +64,22 @@ class SparseFile(io.RawIOBase):
         return True
 
     def tell(self) -> int:
-        """Return the current position."""
+        """Return the position of the next read."""
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Set the position."""
+        """Move to another position and return it."""
         base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
         self._position = base + offset
         return self._position
+
+
+class SparseFile(SeekableFile):
+    """A file with only some ranges in memory; reading any other byte is an error."""
+
+    def __init__(self, size_bytes: int, pieces: Iterable[tuple[int, bytes]]) -> None:
+        super().__init__(size_bytes)
+        self._pieces = sorted(pieces)
 
     def read(self, size: int = -1) -> bytes:
         """Return bytes that are in memory; raise ``OSError`` for any that aren't."""

@@ -5,54 +5,33 @@ Used by the Arrow dataset (:mod:`lakeferry.dataset`) and by engines that rewrite
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from lakeferry.errors import CorruptLog
 from lakeferry.log import roaring
 from lakeferry.log.deletion_vectors import DeletionVector, relative_path, z85_decode
+from lakeferry.log.parquet import SeekableFile
 
 _NEARBY_BYTES = 64 * 1024
 """A vector within this many first bytes is fetched together with its file's first byte."""
 
 
-class RangedFile(io.RawIOBase):
+class RangedFile(SeekableFile):
     """A file whose ranges are fetched when read; ``tail`` has the bytes from ``tail_start`` on."""
 
     def __init__(
         self, fetch: Callable[[int, int], bytes], tail_start: int, tail: bytes = b""
     ) -> None:
-        super().__init__()
+        super().__init__(tail_start + len(tail))
         self._fetch = fetch
         self._tail_start = tail_start
         self._tail = tail
-        self._position = 0
-
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
-    def seekable(self) -> bool:
-        """Return True."""
-        return True
-
-    def tell(self) -> int:
-        """Return the position of the next read."""
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Move to another position and return it."""
-        size = self._tail_start + len(self._tail)
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: size}[whence]
-        self._position = base + offset
-        return self._position
 
     def read(self, size: int = -1) -> bytes:
         """Return bytes; what isn't in ``tail`` is fetched in one request."""
-        whole = self._tail_start + len(self._tail)
         start = self._position
-        end = whole if size < 0 else min(whole, start + size)
+        end = self._size if size < 0 else min(self._size, start + size)
         self._position = max(start, end)
         data = b""
         if start < min(end, self._tail_start):
