@@ -18,6 +18,7 @@ from types import TracebackType
 from typing import ClassVar, Literal, Protocol, Self
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakeferry.errors import InvalidInput
 from lakeferry.log import file_actions
@@ -184,7 +185,7 @@ class LogCopy:
     address: str | None = None
     """Address of its bytes, so that the source needn't be asked for it (:meth:`Store.learn`)."""
     size_bytes: int = 0
-    """Its size in the source's listing, for an engine that doesn't read it."""
+    """Its size in the source's listing, for progress and for an engine that doesn't read it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +200,15 @@ class LogCopyPlan:
     files: tuple[LogCopy, ...]
     rewrite: Rewrite | None = None
     sidecars: Sidecars | None = None
+
+    @property
+    def amount(self) -> Volume:
+        """Return the listed sizes of all files together."""
+        return _listed_amount(self.files)
+
+
+def _listed_amount(files: Sequence[LogCopy]) -> Volume:
+    return Volume(sum(file.size_bytes for file in files), len(files))
 
 
 class Shelved(Protocol):
@@ -220,6 +230,11 @@ class LogExportPlan:
     files: tuple[LogCopy, ...]
     listed: Listed | Shelved
     sidecars: Sidecars | None = None
+
+    @property
+    def amount(self) -> Volume:
+        """Return the listed sizes of all files together."""
+        return _listed_amount(self.files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,6 +338,12 @@ class LookPlan:
         """Return the name of the activity for the observer."""
         return "comparing digests" if self.what == "digest" else "counting rows"
 
+    @property
+    def amount(self) -> Volume:
+        """Return the sizes of all files together."""
+        size_bytes = sum(pc.sum(self.pairs[f"size_{side}"]).as_py() or 0 for side in "ab")
+        return Volume(size_bytes, 2 * self.pairs.num_rows)
+
 
 TO_HASH = pa.schema([pa.field("name", pa.string()), pa.field("size", pa.int64())])
 """An object of a store and its approximate size, if known."""
@@ -339,6 +360,11 @@ class HashPlan:
 
     title: ClassVar[str] = "reading digests"
     """The name of the activity for the observer."""
+
+    @property
+    def amount(self) -> Volume:
+        """Return the sizes of all objects together."""
+        return Volume(pc.sum(self.objects["size"]).as_py() or 0, self.objects.num_rows)
 
 
 REWRITTEN = pa.schema(
@@ -374,6 +400,11 @@ class RewritePlan:
     after: Metadata
     only_where_needed: bool = True
     tight_bounds: bool = False
+
+    @property
+    def amount(self) -> Volume:
+        """Return the sizes of all files together."""
+        return Volume(pc.sum(self.files["size"]).as_py() or 0, self.files.num_rows)
 
 
 class Reach(Protocol):
@@ -424,11 +455,13 @@ class OrphanPlan:
 class Carrier(Protocol):
     """Moves objects from one place to another: a frozen value that can be sent to executors."""
 
-    def carry(self, numbers: Sequence[int], tasks: int) -> Iterator[tuple[int, str]]:
+    def carry(
+        self, numbers: Sequence[int], tasks: int, tell: Callable[[int, int], None]
+    ) -> Iterator[tuple[int, str]]:
         """Move the objects with these numbers, and yield each number with its outcome.
 
-        ``tasks`` is how many tasks do so at the same time, this one included. Moving an object
-        again is harmless.
+        ``tasks`` is how many tasks do so at the same time, this one included. ``tell`` is called
+        with the bytes and objects that are moved so far. Moving an object again is harmless.
         """
 
 
@@ -444,6 +477,11 @@ class CarryPlan:
     store: StoreConfig
     sizes: tuple[int, ...]
     title: str
+
+    @property
+    def amount(self) -> Volume:
+        """Return the sizes of all objects together."""
+        return Volume(sum(self.sizes), len(self.sizes))
 
 
 class Engine(ABC):
@@ -530,10 +568,14 @@ class Engine(ABC):
     def carry(
         self,
         plan: CarryPlan,
-        observer: Observer = unobserved,  # noqa: ARG002
+        observer: Observer = unobserved,
     ) -> Iterator[tuple[int, str]]:
         """Yield each object's number with its outcome, in any order."""
-        return plan.carrier.carry(range(len(plan.sizes)), 1)
+
+        def tell(size_bytes: int, objects: int) -> None:
+            observer(plan.title, Volume(size_bytes, objects), plan.amount)
+
+        return plan.carrier.carry(range(len(plan.sizes)), 1, tell)
 
     @abstractmethod
     def close(self) -> None:

@@ -1,12 +1,15 @@
-"""Counts bytes and objects that are copied or read, also inside large objects."""
+"""Counts bytes and objects that are copied, read or rewritten, also inside large objects."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
+from lakeferry.engine import LogCopy, Observer, Volume
 from lakeferry.engines import object_copy
-from lakeferry.engines.object_copy import Copied
+
+_Result = TypeVar("_Result")
 
 
 class CopyProgress:
@@ -28,10 +31,28 @@ class CopyProgress:
             self._bytes += size_bytes
             self._tell(self._bytes, self._objects)
 
-    def ended(self, size_bytes: int, copied: Copied | None) -> None:
-        """Count an object; the pieces of a large one were counted before."""
-        in_pieces = copied is not None and copied.size_bytes > object_copy.SMALL_COPY_BYTES
+    def ended(self, size_bytes: int, read_bytes: int | None) -> None:
+        """Count an object of which ``read_bytes`` were read; ``None`` if it is missing.
+
+        The pieces of a large object were counted before.
+        """
+        in_pieces = read_bytes is not None and read_bytes > object_copy.SMALL_COPY_BYTES
         with self._lock:
             self._bytes += 0 if in_pieces else size_bytes
             self._objects += 1
             self._tell(self._bytes, self._objects)
+
+    def of_files(self, files: Iterable[LogCopy], results: Iterable[_Result]) -> Iterator[_Result]:
+        """Yield the result of each log file, and count the file."""
+        for file, result in zip(files, results, strict=True):
+            self.ended(file.size_bytes, file.size_bytes)
+            yield result
+
+
+def observed(what: str, total: Volume, observer: Observer) -> CopyProgress:
+    """Return what reports its totals to the observer, out of ``total``."""
+
+    def tell(size_bytes: int, objects: int) -> None:
+        observer(what, Volume(min(size_bytes, total), objects), total)
+
+    return CopyProgress(tell)

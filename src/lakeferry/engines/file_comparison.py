@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakeferry.engine import LOOKED, Look
-from lakeferry.engines.object_copy import Copied, CopyPlaces, Gone, Hands
+from lakeferry.engines.object_copy import CopyPlaces, Gone, Hands
 from lakeferry.errors import CorruptLog, ObjectNotFound
 from lakeferry.log import parquet
 from lakeferry.log.deletion_vectors import relative_path, z85_decode
@@ -36,7 +36,7 @@ class Looker:
         a: CopyPlaces,
         b: CopyPlaces,
         what: Look,
-        ended: Callable[[int, Copied | None], None] = lambda *_: None,
+        ended: Callable[[int, int | None], None] = lambda *_: None,
     ) -> None:
         """Read files of ``a`` and ``b``.
 
@@ -77,7 +77,7 @@ class Looker:
         except Gone:
             self._ended(size_bytes or 0, None)
             return None
-        self._ended(read.size_bytes, read)
+        self._ended(read.size_bytes, read.size_bytes)
         return read.sha256.hex()
 
     def _vector_digest(self, places: CopyPlaces, pair: Pair, side: str) -> str | None:

@@ -38,6 +38,8 @@ import pyarrow.parquet as pq
 
 from lakeferry.engine import REWRITTEN, RewritePlan
 from lakeferry.engines.column_conversion import Reshaped, Reshaping
+from lakeferry.engines.copy_progress import CopyProgress
+from lakeferry.engines.file_passes import FilePasses
 from lakeferry.engines.file_statistics import FileStatistics
 from lakeferry.engines.object_copy import (
     CHUNK_BYTES,
@@ -57,6 +59,8 @@ from lakeferry.table.data_files import RangedFile, check_own_vector, deleted_row
 REWRITE_TITLE = "rewriting files"
 FILES_AT_ONCE = 4
 _LARGE_AT_ONCE = 2
+_PASSES = 2
+"""Rows are read, converted and written to the new file; then that file is sent to the store."""
 BATCH_FILES = 256
 
 _BATCH_ROWS = 128 * 1024
@@ -142,27 +146,24 @@ class Rewriter:
         self,
         hands: Hands,
         batches: Iterable[pa.RecordBatch],
-        count: Callable[[int], None] | None = None,
+        progress: CopyProgress,
     ) -> Iterator[pa.RecordBatch]:
-        """Rewrite numbered files, and yield :data:`lakeferry.engine.REWRITTEN`.
+        """Rewrite numbered files, and yield :data:`lakeferry.engine.REWRITTEN`."""
 
-        ``count`` is called with the size of each finished file.
-        """
+        def act(row: Row) -> Row:
+            size = row["size"]
+            moved = progress.moved if size > SMALL_COPY_BYTES else lambda _: None
+            passes = FilePasses(moved, size, _PASSES)
+            result = self.one(row, passes)
+            passes.ended()
+            progress.ended(size, size)
+            return result
 
-        def act(row: Row) -> tuple[int, Row]:
-            return row["size"], self.one(row)
-
-        def counted() -> Iterator[Row]:
-            for size, result in hands.each(act, _rows(batches)):
-                if count is not None:
-                    count(size)
-                yield result
-
-        found = counted()
+        found = hands.each(act, _rows(batches))
         while rows := list(islice(found, BATCH_FILES)):
             yield pa.RecordBatch.from_pylist(rows, schema=REWRITTEN)
 
-    def one(self, row: Row) -> Row:
+    def one(self, row: Row, passes: FilePasses) -> Row:
         """Rewrite one file if needed, and return the result."""
         path = row["path"]
         with self._large if row["size"] > _IN_MEMORY_BYTES else nullcontext(), _about(path):
@@ -179,7 +180,7 @@ class Rewriter:
             rows = self._rows(row, whole(), shape, deleted)
             statistics = FileStatistics(self._plan.after, tight_bounds=self._plan.tight_bounds)
             new_path = self._new_path(path)
-            size = self._write(rows, statistics, name_of(new_path, self._places.table.uri))
+            size = self._write(rows, statistics, name_of(new_path, self._places.table.uri), passes)
         return {
             "row": row["row"],
             "path": new_path,
@@ -256,7 +257,7 @@ class Rewriter:
         schema = pa.schema([*shape.schema, *fields], shape.schema.metadata)
         return _Rows(row["path"], file, shape, deleted, beside, schema)
 
-    def _batches(self, rows: _Rows) -> Iterator[pa.RecordBatch]:
+    def _batches(self, rows: _Rows, passes: FilePasses) -> Iterator[pa.RecordBatch]:
         """Yield the remaining rows, converted."""
         there = rows.file.schema_arrow.names
         beside = rows.schema.names[len(rows.shape.schema) :]
@@ -277,6 +278,7 @@ class Rewriter:
                 columns = [*rows.shape.columns(batch), *ids]
                 made = pa.RecordBatch.from_arrays(columns, schema=rows.schema)
             at += length
+            passes.at(0, at / max(1, rows.file.metadata.num_rows))
             yield made
 
     def _ids(self, rows: _Rows, name: str, batch: pa.RecordBatch, at: int) -> pa.Array:
@@ -306,7 +308,7 @@ class Rewriter:
         folder, slash, _ = below.rpartition("/")
         return f"{folder}{slash}part-00000-{uuid.uuid4()}.c000.snappy.parquet"
 
-    def _write(self, rows: _Rows, statistics: FileStatistics, name: str) -> int:
+    def _write(self, rows: _Rows, statistics: FileStatistics, name: str, passes: FilePasses) -> int:
         """Write a new file, and return its size."""
         with tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES, prefix="lakeferry-") as made:
             sink = cast(BinaryIO, made)
@@ -319,7 +321,7 @@ class Rewriter:
             ) as writer:
                 if rows.schema.metadata:
                     writer.add_key_value_metadata(rows.schema.metadata)
-                for group in _row_groups(self._batches(rows), statistics):
+                for group in _row_groups(self._batches(rows, passes), statistics):
                     writer.write_table(group, row_group_size=group.num_rows)
             if statistics.num_rows != rows.left:
                 raise CorruptLog(
@@ -329,7 +331,7 @@ class Rewriter:
             size = sink.tell()
             sink.seek(0)
             chunks = iter(lambda: sink.read(CHUNK_BYTES), b"")
-            self._places.table.put_stream(name, chunks, size)
+            self._places.table.put_stream(name, passes.over(1, chunks, size), size)
         return size
 
 

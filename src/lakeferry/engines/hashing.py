@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from lakeferry.engine import HASHED
-from lakeferry.engines.object_copy import Copied, Gone, Hands
+from lakeferry.engines.object_copy import Gone, Hands
 from lakeferry.storage import Store
 
 BATCH_OBJECTS = 1_024
@@ -20,7 +20,7 @@ def hashed(
     hands: Hands,
     store: Store,
     batches: Iterable[pa.RecordBatch],
-    ended: Callable[[int, Copied | None], None] = lambda *_: None,
+    ended: Callable[[int, int | None], None] = lambda *_: None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield objects with their sha3-256, some at a time.
 
@@ -34,7 +34,7 @@ def hashed(
         except Gone:
             ended(row["size"] or 0, None)
             return name, row["size"], None
-        ended(size, Copied(size, digest))
+        ended(size, size)
         return name, size, digest
 
     found = hands.each(act, _rows(batches))

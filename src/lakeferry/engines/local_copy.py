@@ -18,8 +18,9 @@ from lakeferry.engine import (
     Volume,
 )
 from lakeferry.engines import objects_to_copy
-from lakeferry.engines.copy_progress import CopyProgress
+from lakeferry.engines.copy_progress import observed
 from lakeferry.engines.log_file_copy import LogExporter, copy_log_file
+from lakeferry.engines.log_reading import LogReading
 from lakeferry.engines.object_copy import CopyPlaces, Hands, OpenConfig
 from lakeferry.errors import ObjectNotFound
 from lakeferry.log import checkpoint_read, references
@@ -35,23 +36,21 @@ def copy_locally(
 ) -> CopyTotals:
     """Copy the objects that the plan's part of the log refers to."""
     places, target = CopyPlaces(plan.source, open_store), open_store(plan.target)
-    named = references_of(plan, places.table)
+    reading = LogReading(places.table, plan.segment, parallel, observer)
+    with reading.running() as store:
+        named = references_of(plan, store)
     table = all_wanted = objects_to_copy.to_copy(named)
     if plan.resumed:
         table = objects_to_copy.without_present(table, target)
-    what, tally = "copying data", objects_to_copy.CopyTally()
+    tally = objects_to_copy.CopyTally()
     total = Volume(pc.sum(table["size"]).as_py() or 0, table.num_rows)
-
-    def tell(size_bytes: int, objects: int) -> None:
-        observer(what, Volume(min(size_bytes, total), objects), total)
-
-    progress = CopyProgress(tell)
+    progress = observed("copying data", total, observer)
     with Hands(parallel, progress.moved) as hands:
         for path, size, copied in objects_to_copy.copy_each(
             hands, places, target, table.to_batches()
         ):
             tally.add(path, copied)
-            progress.ended(size or 0, copied)
+            progress.ended(size or 0, copied.size_bytes if copied else None)
     return CopyTotals(
         tally.objects,
         tally.size_bytes,
@@ -96,13 +95,10 @@ def copy_log_locally(
 ) -> tuple[int, ...]:
     """Put log files at the target."""
     source, target = open_store(plan.source), open_store(plan.target)
-    what, sizes = "copying the log", []
-    observer(what, 0, len(plan.files))
-    with Hands(parallel) as hands:
-        for size in hands.each(partial(copy_log_file, hands, source, target, plan), plan.files):
-            sizes.append(size)
-            observer(what, len(sizes), len(plan.files))
-    return tuple(sizes)
+    progress = observed("copying the log", plan.amount, observer)
+    with Hands(parallel, progress.moved) as hands:
+        copied = hands.each(partial(copy_log_file, hands, source, target, plan), plan.files)
+        return tuple(progress.of_files(plan.files, copied))
 
 
 def export_log_locally(
@@ -110,10 +106,7 @@ def export_log_locally(
 ) -> tuple[LogExported, ...]:
     """Put log files at the target, with the listed URIs."""
     source, target, listed = open_store(plan.source), open_store(plan.target), plan.listed.opened()
-    what, told = "exporting the log", []
-    observer(what, 0, len(plan.files))
-    with Hands(parallel) as hands:
-        for exported in LogExporter(hands, source, target, plan, listed).each(plan.files):
-            told.append(exported)
-            observer(what, len(told), len(plan.files))
-    return tuple(told)
+    progress = observed("exporting the log", plan.amount, observer)
+    with Hands(parallel, progress.moved) as hands:
+        exported = LogExporter(hands, source, target, plan, listed).each(plan.files)
+        return tuple(progress.of_files(plan.files, exported))

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lakeferry.engine import (
     CheckPlan,
@@ -25,13 +24,13 @@ from lakeferry.engine import (
     ReplayPlan,
     ReplayTotals,
     RewritePlan,
-    Volume,
     unobserved,
 )
 from lakeferry.engines import file_rewrite, local_copy, objects_to_copy, orphans, presence_check
-from lakeferry.engines.copy_progress import CopyProgress
+from lakeferry.engines.copy_progress import observed
 from lakeferry.engines.file_comparison import Looker
 from lakeferry.engines.hashing import hashed
+from lakeferry.engines.log_reading import LogReading
 from lakeferry.engines.object_copy import OBJECTS_AT_ONCE, CopyPlaces, Hands, OpenConfig
 from lakeferry.log.replay import Snapshot
 from lakeferry.log.rewrite import Unchanged
@@ -55,11 +54,9 @@ class LocalEngine(Engine):
 
     def replay(self, plan: ReplayPlan, observer: Observer = unobserved) -> Replayed:
         """Replay the log in memory."""
-        what = "reading the log"
-        observer(what, 0, 1)
-        snapshot = load.snapshot(self._open(plan.store), plan.segment)
-        observer(what, 1, 1)
-        return LocalReplayed(snapshot)
+        reading = LogReading(self._open(plan.store), plan.segment, self._parallel, observer)
+        with reading.running() as store:
+            return LocalReplayed(load.snapshot(store, plan.segment, store.decoded))
 
     def copy(self, plan: CopyPlan, observer: Observer = unobserved) -> CopyTotals:
         """Copy with a few threads."""
@@ -96,7 +93,7 @@ class LocalEngine(Engine):
         a, b = CopyPlaces(plan.a, self._open), CopyPlaces(plan.b, self._open)
         batches = plan.pairs.to_batches()
         if plan.what == "digest":
-            progress = _reading(plan.title, plan.pairs, ("size_a", "size_b"), observer)
+            progress = observed(plan.title, plan.amount, observer)
             with Hands(self._parallel, progress.moved) as hands:
                 yield from Looker(hands, a, b, plan.what, progress.ended).each(batches)
             return
@@ -111,7 +108,7 @@ class LocalEngine(Engine):
     def hash(self, plan: HashPlan, observer: Observer = unobserved) -> Iterator[pa.RecordBatch]:
         """Read several objects at a time."""
         store = self._open(plan.store)
-        progress = _reading(plan.title, plan.objects, ("size",), observer)
+        progress = observed(plan.title, plan.amount, observer)
         with Hands(self._parallel, progress.moved) as hands:
             yield from hashed(hands, store, plan.objects.to_batches(), progress.ended)
 
@@ -120,17 +117,10 @@ class LocalEngine(Engine):
     ) -> Iterator[pa.RecordBatch]:
         """Rewrite a few files at a time."""
         rewriter = file_rewrite.Rewriter(plan, self._open)
-        total = Volume(pc.sum(plan.files["size"]).as_py() or 0, plan.files.num_rows)
-        done = Volume(0, 0)
-        observer(file_rewrite.REWRITE_TITLE, done, total)
-
-        def count(size_bytes: int) -> None:
-            nonlocal done
-            done = Volume(done + size_bytes, done.objects + 1)
-            observer(file_rewrite.REWRITE_TITLE, done, total)
-
+        progress = observed(file_rewrite.REWRITE_TITLE, plan.amount, observer)
         with Hands(min(self._parallel, file_rewrite.FILES_AT_ONCE)) as hands:
-            yield from rewriter.each(hands, file_rewrite.numbered(plan.files).to_batches(), count)
+            files = file_rewrite.numbered(plan.files).to_batches()
+            yield from rewriter.each(hands, files, progress)
 
     def orphans(
         self, plan: OrphanPlan, observer: Observer = unobserved
@@ -144,17 +134,6 @@ class LocalEngine(Engine):
 
     def close(self) -> None:
         """Do nothing: nothing was started."""
-
-
-def _reading(title: str, rows: pa.Table, sizes: Sequence[str], observer: Observer) -> CopyProgress:
-    """Return what reports objects that are read; each row names one for each size column."""
-    size_bytes = sum(pc.sum(rows[name]).as_py() or 0 for name in sizes)
-    total = Volume(size_bytes, len(sizes) * rows.num_rows)
-
-    def tell(size_bytes: int, objects: int) -> None:
-        observer(title, Volume(min(size_bytes, total), objects), total)
-
-    return CopyProgress(tell)
 
 
 def _table(rows: Iterator[pa.RecordBatch]) -> pa.Table:

@@ -6,13 +6,17 @@ As everything in :mod:`lakeferry.engines.object_copy`, it may be repeated.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import islice
 
 from lakeferry.engine import LogCopy, LogCopyPlan, LogExported, LogExportPlan
+from lakeferry.engines import object_copy
+from lakeferry.engines.file_passes import FilePasses
 from lakeferry.engines.object_copy import Gone, Hands, fetch_small
 from lakeferry.errors import CommitConflict, CorruptLog, InvalidInput, MissingFile
 from lakeferry.log.rewrite import (
     Listed,
+    PassObserver,
     Relisted,
     Rewrite,
     Sidecars,
@@ -21,8 +25,12 @@ from lakeferry.log.rewrite import (
     relist_parquet,
     rewrite_lines,
     rewrite_parquet,
+    unreported,
 )
 from lakeferry.storage import Store
+
+_PASSES = 3
+"""A log file is read, rewritten and written."""
 
 
 def copy_log_file(
@@ -37,15 +45,18 @@ def copy_log_file(
         if plan.rewrite is None and not file.exclusive:
             size = hands.copy(source, file.path, target, file.new_path, None).size_bytes
         else:
-            with hands.held(source, file.path) as data:
+            with hands.held(source, file.path, None, _PASSES) as (data, passes):
                 new = data
                 if plan.rewrite is not None:
-                    new = rewritten_log_file(data, file.path, plan.rewrite, plan.sidecars)
+                    new = rewritten_log_file(
+                        data, file.path, plan.rewrite, plan.sidecars, partial(passes.at, 1)
+                    )
                 size = len(new)
                 if file.exclusive:
                     _put_beside(target, file.new_path, new)
                 else:
-                    target.put(file.new_path, new)
+                    _put(target, file.new_path, new, passes)
+                passes.ended()
     except Gone as gone:
         raise _log_file_gone(source, file) from gone
     if file.modified_ms is not None:
@@ -107,7 +118,7 @@ class LogExporter:
     def _put(self, each: tuple[LogCopy, bytes | None, Relisted | None]) -> LogExported:
         file, data, new = each
         if new is None and data is not None:
-            new = _relisted(data, file.path, self._listed, self._plan.sidecars)
+            new = _relisted(data, file.path, self._listed, self._plan.sidecars, unreported)
         if new is not None:
             self._target.put(file.new_path, new.data)
         else:
@@ -118,9 +129,12 @@ class LogExporter:
 
     def _put_large(self, file: LogCopy) -> Relisted:
         try:
-            with self._hands.held(self._source, file.path) as data:
-                new = _relisted(data, file.path, self._listed, self._plan.sidecars)
-                self._target.put(file.new_path, new.data)
+            with self._hands.held(self._source, file.path, None, _PASSES) as (data, passes):
+                new = _relisted(
+                    data, file.path, self._listed, self._plan.sidecars, partial(passes.at, 1)
+                )
+                _put(self._target, file.new_path, new.data, passes)
+                passes.ended()
         except Gone as gone:
             raise _log_file_gone(self._source, file) from gone
         return new
@@ -141,10 +155,12 @@ def _told(new: Relisted) -> LogExported:
     )
 
 
-def _relisted(data: bytes, path: str, listed: Listed, sidecars: Sidecars | None) -> Relisted:
+def _relisted(
+    data: bytes, path: str, listed: Listed, sidecars: Sidecars | None, done: PassObserver
+) -> Relisted:
     relist = relist_lines if path.endswith(".json") else relist_parquet
     try:
-        return relist(data, listed, sidecars)
+        return relist(data, listed, sidecars, done=done)
     except CorruptLog as broken:
         broken.fields.setdefault("path", path)
         raise
@@ -157,6 +173,16 @@ def _log_file_gone(source: Store, file: LogCopy) -> MissingFile:
         remedy="try again",
         path=file.path,
     )
+
+
+def _put(target: Store, path: str, data: bytes, passes: FilePasses) -> None:
+    """Write a log file, a large one in pieces that are reported."""
+    if len(data) <= object_copy.SMALL_COPY_BYTES:
+        target.put(path, data)
+        return
+    length = object_copy.CHUNK_BYTES
+    chunks = (data[start : start + length] for start in range(0, len(data), length))
+    target.put_stream(path, passes.over(2, chunks, len(data)), len(data))
 
 
 def _put_beside(target: Store, path: str, data: bytes) -> None:
@@ -174,14 +200,18 @@ def _put_beside(target: Store, path: str, data: bytes) -> None:
 
 
 def rewritten_log_file(
-    data: bytes, path: str, rewrite: Rewrite, sidecars: Sidecars | None
+    data: bytes,
+    path: str,
+    rewrite: Rewrite,
+    sidecars: Sidecars | None,
+    done: PassObserver = unreported,
 ) -> bytes:
     """Return a log file with every path in it rewritten; ``sidecars`` is as in the plan."""
     try:
         if path.endswith(".json"):
-            return rewrite_lines(data, rewrite, sidecars)
+            return rewrite_lines(data, rewrite, sidecars, done=done)
         if path.endswith(".parquet"):
-            return rewrite_parquet(data, rewrite, sidecars)
+            return rewrite_parquet(data, rewrite, sidecars, done=done)
     except CorruptLog as broken:
         broken.fields.setdefault("path", path)
         raise

@@ -13,6 +13,7 @@ copies only a few large objects at a time, so memory is bounded, whatever their 
 from __future__ import annotations
 
 import hashlib
+import io
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -21,6 +22,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Self, TypeVar
 
+from lakeferry.engines.file_passes import FilePasses
 from lakeferry.errors import CorruptLog, InvalidInput, ObjectNotFound, UnsupportedFeature
 from lakeferry.log import file_actions
 from lakeferry.storage import Store, StoreConfig
@@ -138,7 +140,8 @@ class Hands:
         """Process ``parallel`` objects at a time; threads live as long as the context.
 
         ``moved`` is called with the size of each piece of a large object that was copied or
-        read for a digest, from any thread.
+        read for a digest, from any thread. A large log file that is rewritten counts once,
+        over all three passes.
         """
         self.parallel = parallel
         self._moved = moved
@@ -233,14 +236,39 @@ class Hands:
             yield chunk
 
     @contextmanager
-    def held(self, source: Store, name: str) -> Iterator[bytes]:
-        """Yield a whole object; only a few large ones are in memory at a time."""
-        data = fetch_small(source, name, None)
-        if data is not None:
-            yield data
-            return
+    def held(
+        self,
+        source: Store,
+        name: str,
+        size_bytes: int | None,
+        passes: int,
+        began: Callable[[int], None] = lambda _: None,
+    ) -> Iterator[tuple[bytes, FilePasses]]:
+        """Yield a whole object of about that size; few large ones are in memory at a time.
+
+        To fetch it is the first of several passes; the caller reports the others to the second
+        value. ``began`` is called with the object's size before a piece is reported.
+        """
+        if size_bytes is None or size_bytes <= SMALL_COPY_BYTES:
+            data = fetch_small(source, name, size_bytes)
+            if data is not None:
+                began(len(data))
+                yield data, FilePasses(lambda _: None, len(data), passes)
+                return
         with self._large:
-            yield _asked(lambda: source.get(name))
+            found = _asked(lambda: source.head(name))
+            began(found.size_bytes)
+            counted = FilePasses(self._moved, found.size_bytes, passes)
+            whole = io.BytesIO()
+            chunks = self.chunks(source, name, found.size_bytes, lambda _: None)
+            for chunk in counted.over(0, chunks, found.size_bytes):
+                whole.write(chunk)
+            is_same = _asked(lambda: source.head(name)) == found
+            if is_same and whole.tell() == found.size_bytes:
+                yield whole.getvalue(), counted
+            else:
+                # It was replaced meanwhile: ranges of two objects don't make up either of them.
+                yield _asked(lambda: source.get(name)), counted
 
 
 def fetch_small(source: Store, name: str, size_bytes: int | None) -> bytes | None:

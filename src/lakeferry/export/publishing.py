@@ -199,6 +199,7 @@ class ExportPublication:
                     # Readers without in-commit timestamps select versions by file time.
                     modified_ms=_time(ready.survey, name),
                     address=ready.entries[name].address,
+                    size_bytes=ready.entries[name].size_bytes,
                 )
                 for name in names
             )

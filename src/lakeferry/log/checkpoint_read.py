@@ -49,6 +49,8 @@ class Rows(LatestActions):
     """The last file that rows were read from, for an error message if they don't fit others."""
     unfolded_bytes: int = 0
     """The size of one batch of a Parquet file in memory."""
+    share: float = 1.0
+    """Which part of the rows of its file this is."""
 
     def extend(self, later: Rows) -> None:
         """Add the content of further rows of the same checkpoint."""
@@ -108,7 +110,8 @@ def parquet_rows(
         ):
             # Parquet doesn't guarantee that its strings are UTF-8, and Arrow doesn't check.
             batch.validate(full=True)
-            rows = Rows(path=path, unfolded_bytes=batch.nbytes)
+            share = batch.num_rows / max(1, parquet_file.metadata.num_rows)
+            rows = Rows(path=path, unfolded_bytes=batch.nbytes, share=share)
             _take(rows, _with_instants(batch, parquet_file))
             del batch
             yield rows

@@ -7,7 +7,7 @@ by ranges if only its protocol and metadata are. All decisions are made by
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from urllib.parse import unquote
 
 from lakeferry.errors import CorruptLog, ObjectNotFound
@@ -54,19 +54,30 @@ def read_delta(lines: Lines, file: LogFile, data: bytes) -> None:
         lines.read(data, file.path)
 
 
-def reconcile(store: Store, segment: Segment, lines: Lines) -> Reconciliation:
-    """Replay the whole segment, its commits already read into ``lines``."""
+def reconcile(
+    store: Store,
+    segment: Segment,
+    lines: Lines,
+    decoded: Callable[[float], None] = lambda _: None,
+) -> Reconciliation:
+    """Replay the whole segment, its commits already read into ``lines``.
+
+    ``decoded`` is called with each share of a checkpoint file's rows.
+    """
     replay = Reconciliation(segment.version, store.uri, lines)
     if segment.checkpoint is not None:
         wanted = (*SMALL_ACTIONS, "add", "remove")
         for rows in checkpoint_rows(store, segment.checkpoint.files, wanted):
             replay.take(rows)
+            decoded(rows.share)
     return replay
 
 
-def snapshot(store: Store, segment: Segment) -> Snapshot:
+def snapshot(
+    store: Store, segment: Segment, decoded: Callable[[float], None] = lambda _: None
+) -> Snapshot:
     """Return the version that the segment makes up, with all of its files."""
-    return reconcile(store, segment, read_deltas(store, segment)).snapshot()
+    return reconcile(store, segment, read_deltas(store, segment), decoded).snapshot()
 
 
 def small_rows(store: Store, segment: Segment, lines: Lines, wanted: Sequence[str]) -> Rows:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -297,7 +297,9 @@ def test_a_root_that_is_not_there_is_not_tidied_up(tmp_path: Path, unfinished_on
 
 def test_carrying_goes_through_a_shared_engine() -> None:
     class Carrier:
-        def carry(self, numbers: Sequence[int], tasks: int) -> Iterator[tuple[int, str]]:
+        def carry(
+            self, numbers: Sequence[int], tasks: int, tell: Callable[[int, int], None]
+        ) -> Iterator[tuple[int, str]]:
             return ((number, "0") for number in numbers)
 
     engine = SharedEngine(Recorded())

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakeferry.engine import REWRITTEN, RewritePlan, Volume
-from lakeferry.engines import file_rewrite
+from lakeferry.engines import file_rewrite, object_copy
 from lakeferry.engines.local_engine import LocalEngine
 from lakeferry.errors import CorruptLog, MissingFile, UnsupportedFeature
 from lakeferry.log import file_actions
@@ -752,6 +752,32 @@ def test_batches_are_bounded_and_progress_is_told_in_bytes(monkeypatch: pytest.M
     last = told[-1][1]
     assert isinstance(last, Volume)
     assert last.objects == 5
+
+
+def test_progress_is_told_within_a_large_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (object_copy, file_rewrite):
+        monkeypatch.setattr(module, "SMALL_COPY_BYTES", 1000)
+    monkeypatch.setattr(file_rewrite, "CHUNK_BYTES", 1000)
+    monkeypatch.setattr(file_rewrite, "_BATCH_ROWS", 100)
+    store = DictStore()
+    row = put(store, "large.parquet", pa.table({"id": pa.array(range(2000), pa.int64())}))
+    size = row["size"]
+    assert size > 10_000
+    told: list[int] = []
+    plan = RewritePlan(
+        store.config,
+        pa.Table.from_pylist([row], file_actions.ADD),
+        IDS,
+        IDS,
+        only_where_needed=False,
+    )
+    engine = LocalEngine(lambda _: store, parallel=1)
+    list(engine.rewrite(plan, lambda _what, done, _total: told.append(done)))
+    assert told == sorted(told)
+    assert (told[0], told[-1]) == (0, size)
+    # Rows are converted in 20 batches, and the new file is sent in pieces of 1,000 bytes.
+    assert len({done for done in told if done <= size // 2}) >= 20
+    assert len({done for done in told if done > size // 2}) >= 5
 
 
 # --- What goes wrong -----------------------------------------------------------

@@ -15,10 +15,11 @@ bytes under the same names.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark import StorageLevel, TaskContext
+from pyspark import StorageLevel
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as sql
 from pyspark.sql.pandas.types import from_arrow_schema
@@ -33,11 +34,12 @@ from lakeferry.engine import (
     Volume,
 )
 from lakeferry.engines import objects_to_copy
+from lakeferry.engines.copy_progress import CopyProgress
 from lakeferry.engines.spark import presence_on_spark, replay_on_spark
-from lakeferry.engines.spark.job_progress import watched
+from lakeferry.engines.spark.job_progress import counted, watched
 from lakeferry.engines.spark.spark_session import EngineSession, map_in_arrow
 from lakeferry.engines.spark.tasks import copy_tasks, log_plan, task_sizes
-from lakeferry.engines.spark.tasks.counters import Counters, slot
+from lakeferry.engines.spark.tasks.counters import Counters
 from lakeferry.engines.spark.tasks.log_plan import CheckpointTask, CommitTask
 from lakeferry.engines.spark.tasks.task_failures import telling_the_driver
 from lakeferry.errors import LakeferryError
@@ -113,12 +115,11 @@ def _copied_parts(
     with session.counters() as counters:
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            with telling_the_driver():
+            with telling_the_driver(), counted(counters) as progress:
                 for batch in batches:
                     for number in batch.column("id").to_pylist():
                         rows = parts[number].to_batches()
-                        with slot(counters, number) as tell:
-                            yield from copy_tasks.copy_batches(source, target, rows, tell)
+                        yield from copy_tasks.copy_batches(source, target, rows, progress)
 
         context, count = session.spark.sparkContext, len(parts)
         with watched(context, _COPYING, count, observer, amount=amount, counters=counters):
@@ -232,12 +233,8 @@ def _copied(packed: DataFrame, plan: CopyPlan, counters: Counters | None) -> Dat
     source, target = plan.source, plan.target
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        context = TaskContext.get()
-        with (
-            telling_the_driver(),
-            slot(counters, context.partitionId() if context else 0) as tell,
-        ):
-            yield from copy_tasks.copy_batches(source, target, batches, tell)
+        with telling_the_driver(), counted(counters) as progress:
+            yield from copy_tasks.copy_batches(source, target, batches, progress)
 
     return map_in_arrow(packed, run, from_arrow_schema(copy_tasks.COPIED))
 
@@ -257,14 +254,11 @@ def copy_log_on_spark(
 ) -> tuple[int, ...]:
     """Put log files at the target, divided among executors."""
 
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with telling_the_driver():
-            for batch in batches:
-                numbers = batch.column("id").to_pylist()
-                sizes = copy_tasks.copy_log_batches(plan, numbers)
-                yield pa.RecordBatch.from_pydict({"id": numbers, "size": sizes})
+    def act(numbers: list[int], progress: CopyProgress) -> pa.RecordBatch:
+        sizes = copy_tasks.copy_log_batches(plan, numbers, progress)
+        return pa.RecordBatch.from_pydict({"id": numbers, "size": sizes})
 
-    found = _by_number(session, len(plan.files), "copying the log", run, _LOG_SIZE, observer)
+    found = _by_number(session, plan.amount, "copying the log", act, _LOG_SIZE, observer)
     return tuple(row["size"] for row in found)
 
 
@@ -272,32 +266,35 @@ def export_log_on_spark(
     session: EngineSession, plan: LogExportPlan, observer: Observer
 ) -> tuple[LogExported, ...]:
     """Put log files at the target with the listed URIs, divided among executors."""
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with telling_the_driver():
-            for batch in batches:
-                yield copy_tasks.export_log_batches(plan, batch.column("id").to_pylist())
-
-    schema = copy_tasks.EXPORTED
-    found = _by_number(session, len(plan.files), "exporting the log", run, schema, observer)
+    act, schema = partial(copy_tasks.export_log_batches, plan), copy_tasks.EXPORTED
+    found = _by_number(session, plan.amount, "exporting the log", act, schema, observer)
     return tuple(map(_exported, found))
 
 
 def _by_number(
     session: EngineSession,
-    count: int,
+    amount: Volume,
     title: str,
-    run: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    act: Callable[[list[int], CopyProgress], pa.RecordBatch],
     schema: pa.Schema,
     observer: Observer,
 ) -> list[Row]:
-    """Run tasks for the numbers below ``count``; return the row of each number, in order."""
+    """Run tasks for the numbers of all log files; return the row of each number, in order."""
+    count = amount.objects
     if not count:
         return []
     tasks = min(count, max(_TASKS_PER_CORE * session.cores, count // _LOG_FILES_PER_TASK))
     numbers = session.spark.range(0, count, 1, tasks)
-    with watched(session.spark.sparkContext, title, tasks, observer):
-        found = map_in_arrow(numbers, run, from_arrow_schema(schema)).collect()
+    context = session.spark.sparkContext
+    with session.counters() as counters:
+
+        def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            with telling_the_driver(), counted(counters) as progress:
+                for batch in batches:
+                    yield act(batch.column("id").to_pylist(), progress)
+
+        with watched(context, title, tasks, observer, amount=amount, counters=counters):
+            found = map_in_arrow(numbers, run, from_arrow_schema(schema)).collect()
     rows = {row["id"]: row for row in found}
     return [rows[number] for number in range(count)]
 

@@ -12,10 +12,11 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from pyspark import SparkContext
+from pyspark import SparkContext, TaskContext
 
 from lakeferry.engine import Observer, Volume, unobserved
-from lakeferry.engines.spark.tasks.counters import Counters
+from lakeferry.engines.copy_progress import CopyProgress
+from lakeferry.engines.spark.tasks.counters import Counters, slot
 
 _EVERY_S = 0.25
 _GROUP = "spark.jobGroup.id"
@@ -37,18 +38,17 @@ def watched(
 
     ``total`` is the number of tasks in the plan. Spark's own stages may have more, which aren't
     reported, and ``preceding`` of them run first. If ``amount`` is given, it is divided among
-    the tasks and reported instead of tasks, or the value of ``counters`` if that is larger. The
-    jobs are cancelled if the caller leaves by an exception.
+    the tasks and reported instead of tasks; with ``counters`` their value is reported. The jobs
+    are cancelled if the caller leaves by an exception.
     """
 
     def amount_of(done: int) -> int:
         if amount is None:
             return done
-        size_bytes, objects = counters.totals() if counters is not None else (0, 0)
-        return Volume(
-            min(max(amount * done // total, size_bytes), amount),
-            min(max(amount.objects * done // total, objects), amount.objects),
-        )
+        if counters is None:
+            return Volume(amount * done // total, amount.objects * done // total)
+        size_bytes, objects = counters.totals()
+        return Volume(min(size_bytes, amount), min(objects, amount.objects))
 
     def tell(done: int) -> None:
         observer(what, done, total if amount is None else amount)
@@ -76,7 +76,22 @@ def watched(
             watch.join()
         context.setLocalProperty(_GROUP, before[0])  # type: ignore[arg-type]
         context.setLocalProperty(_DESCRIPTION, before[1])  # type: ignore[arg-type]
-    tell(amount_of(total))
+    tell(total if amount is None else amount)
+
+
+@contextmanager
+def task_slot(counters: Counters | None) -> Iterator[Callable[[int, int], None]]:
+    """Yield what stores the bytes and objects of the running task, in its partition's slot."""
+    context = TaskContext.get()
+    with slot(counters, context.partitionId() if context else 0) as tell:
+        yield tell
+
+
+@contextmanager
+def counted(counters: Counters | None) -> Iterator[CopyProgress]:
+    """Yield what counts the objects of the running task."""
+    with task_slot(counters) as tell:
+        yield CopyProgress(tell)
 
 
 def _watch(

@@ -11,16 +11,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark import StorageLevel
 from pyspark.sql import functions as sql
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from lakeferry.engine import REWRITTEN, Observer, RewritePlan, Volume
+from lakeferry.engine import REWRITTEN, Observer, RewritePlan
 from lakeferry.engines import file_rewrite
 from lakeferry.engines.object_copy import Hands
 from lakeferry.engines.spark import replay_on_spark
-from lakeferry.engines.spark.job_progress import watched
+from lakeferry.engines.spark.job_progress import counted, watched
 from lakeferry.engines.spark.spark_errors import our_errors
 from lakeferry.engines.spark.spark_session import EngineSession, map_in_arrow
 from lakeferry.engines.spark.tasks import task_sizes
@@ -39,37 +38,45 @@ def rewrite(
     if not plan.files.num_rows:
         return
 
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with telling_the_driver():
-            for packed in batches:
-                rewriter = file_rewrite.Rewriter(bare, open_config)
-                for files in packed.column("files"):
-                    source = files.as_buffer()
-                    with Hands(_FILES_AT_ONCE) as hands, pa.ipc.open_stream(source) as reader:
-                        yield from rewriter.each(hands, reader)
-
     # The plan itself, with all of its files, must not travel with the function.
     bare = replace(plan, files=plan.files.slice(0, 0))
     parts = task_sizes.parts(file_rewrite.numbered(plan.files), session.cores)
     tasks = [(number, _packed(part)) for number, part in enumerate(parts)]
-    amount = Volume(pc.sum(plan.files["size"]).as_py() or 0, plan.files.num_rows)
     spark = session.spark
-    with our_errors():
-        frame = spark.createDataFrame(tasks, "task int, files binary")
-        placed = frame.repartitionById(len(tasks), sql.col("task"))
-        written = map_in_arrow(placed, run, from_arrow_schema(REWRITTEN))
-        written = written.persist(StorageLevel.MEMORY_AND_DISK)
-    try:
-        context = spark.sparkContext
-        with (
-            our_errors(),
-            watched(context, file_rewrite.REWRITE_TITLE, len(tasks), observer, amount=amount),
-        ):
-            written.count()
-        for batch in replay_on_spark.batches_of_frame(written):
-            yield batch.cast(REWRITTEN)
-    finally:
-        written.unpersist()
+    with session.counters() as counters:
+
+        def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            with telling_the_driver(), counted(counters) as progress:
+                for packed in batches:
+                    rewriter = file_rewrite.Rewriter(bare, open_config)
+                    for files in packed.column("files"):
+                        source = files.as_buffer()
+                        with Hands(_FILES_AT_ONCE) as hands, pa.ipc.open_stream(source) as reader:
+                            yield from rewriter.each(hands, reader, progress)
+
+        with our_errors():
+            frame = spark.createDataFrame(tasks, "task int, files binary")
+            placed = frame.repartitionById(len(tasks), sql.col("task"))
+            written = map_in_arrow(placed, run, from_arrow_schema(REWRITTEN))
+            written = written.persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            with (
+                our_errors(),
+                watched(
+                    spark.sparkContext,
+                    file_rewrite.REWRITE_TITLE,
+                    len(tasks),
+                    observer,
+                    preceding=session.cores,
+                    amount=plan.amount,
+                    counters=counters,
+                ),
+            ):
+                written.count()
+            for batch in replay_on_spark.batches_of_frame(written):
+                yield batch.cast(REWRITTEN)
+        finally:
+            written.unpersist()
 
 
 def _packed(files: pa.Table) -> bytearray:

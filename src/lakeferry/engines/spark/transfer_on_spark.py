@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from lakeferry.engine import CarryPlan, Observer, Volume
-from lakeferry.engines.spark.job_progress import watched
+from lakeferry.engine import CarryPlan, Observer
+from lakeferry.engines.spark.job_progress import task_slot, watched
 from lakeferry.engines.spark.spark_session import EngineSession, map_in_arrow
 from lakeferry.engines.spark.tasks import task_sizes
 from lakeferry.engines.spark.tasks.task_failures import telling_the_driver
@@ -27,19 +27,20 @@ def carry(session: EngineSession, plan: CarryPlan, observer: Observer) -> Iterat
     numbers = [part["number"].to_pylist() for part in parts]
     carrier, tasks = plan.carrier, min(len(parts), session.cores)
 
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with telling_the_driver():
-            for batch in batches:
-                for part in batch.column("id").to_pylist():
-                    told = list(carrier.carry(numbers[part], tasks))
-                    columns = zip(*told, strict=True)
-                    yield pa.RecordBatch.from_arrays(
-                        [pa.array(values) for values in columns], names=["number", "outcome"]
-                    )
-
-    amount = Volume(sum(plan.sizes), len(plan.sizes))
     context, count = session.spark.sparkContext, len(parts)
     ids = session.spark.range(0, count, 1, count)
-    with watched(context, plan.title, count, observer, amount=amount):
-        found = map_in_arrow(ids, run, "number long, outcome string").collect()
+    with session.counters() as counters:
+
+        def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            with telling_the_driver(), task_slot(counters) as tell:
+                for batch in batches:
+                    for part in batch.column("id").to_pylist():
+                        told = list(carrier.carry(numbers[part], tasks, tell))
+                        columns = zip(*told, strict=True)
+                        yield pa.RecordBatch.from_arrays(
+                            [pa.array(values) for values in columns], names=["number", "outcome"]
+                        )
+
+        with watched(context, plan.title, count, observer, amount=plan.amount, counters=counters):
+            found = map_in_arrow(ids, run, "number long, outcome string").collect()
     yield from ((row["number"], row["outcome"]) for row in found)

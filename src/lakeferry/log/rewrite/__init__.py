@@ -36,12 +36,14 @@ from lakeferry.log.rewrite.path_rewrite import (
     Absolute,
     Fetched,
     Homeward,
+    PassObserver,
     PlacedPaths,
     Relative,
     Rewrite,
     Sidecars,
     Unchanged,
     rewrite_vectors,
+    unreported,
 )
 from lakeferry.log.rewrite.row_rewrite import rewrite_batch, rewrite_parquet
 
@@ -52,6 +54,7 @@ __all__ = [
     "Fetched",
     "Homeward",
     "Listed",
+    "PassObserver",
     "PlacedPaths",
     "Relative",
     "Relisted",
@@ -66,4 +69,5 @@ __all__ = [
     "rewrite_lines",
     "rewrite_parquet",
     "rewrite_vectors",
+    "unreported",
 ]

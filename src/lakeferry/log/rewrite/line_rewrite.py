@@ -14,10 +14,12 @@ from lakeferry.log.decoding import decode_odd
 from lakeferry.log.lines import line_blocks
 from lakeferry.log.rewrite.path_rewrite import (
     Absolute,
+    PassObserver,
     Relative,
     Rewrite,
     Sidecars,
     rewrite_vectors,
+    unreported,
 )
 
 SPELLED = "lakeferry.spelled"
@@ -67,15 +69,20 @@ def rewrite_lines(
     sidecars: Sidecars | None = None,
     *,
     adds: Rewrite | None = None,
+    done: PassObserver = unreported,
 ) -> bytes:
     """Return a commit, compacted log or JSON checkpoint with its paths rewritten.
 
     Every other byte stays: white space, order, escapes, line ends, unknown fields and actions.
     ``adds`` is used for ``add`` actions instead, by callers that need to see their paths.
+    ``done`` is called with the fraction of the bytes that are rewritten.
     """
-    return b"\n".join(
-        _rewrite_block(block, rewrite, sidecars, adds=adds) for block in line_blocks(data)
-    )
+    blocks, read_bytes = [], 0
+    for block in line_blocks(data):
+        blocks.append(_rewrite_block(block, rewrite, sidecars, adds=adds))
+        read_bytes += len(block)
+        done(read_bytes / max(1, len(data)))
+    return b"\n".join(blocks)
 
 
 def _rewrite_block(

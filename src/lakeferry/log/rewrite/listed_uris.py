@@ -28,7 +28,13 @@ from lakeferry.errors import CorruptLog
 from lakeferry.log import file_actions
 from lakeferry.log.decoding import decode_odd
 from lakeferry.log.rewrite.line_rewrite import change_path, rewrite_lines
-from lakeferry.log.rewrite.path_rewrite import Sidecars, root_prefix, root_spellings
+from lakeferry.log.rewrite.path_rewrite import (
+    PassObserver,
+    Sidecars,
+    root_prefix,
+    root_spellings,
+    unreported,
+)
 from lakeferry.log.rewrite.row_rewrite import rewrite_parquet
 
 FindAddresses = Callable[[Sequence[str]], Sequence[str | None]]
@@ -225,11 +231,17 @@ def _gone(*watches: _Watch) -> tuple[tuple[str, ...], int, int]:
     return tuple(sorted(named)), unlisted, sum(watch.kin for watch in watches)
 
 
-def relist_lines(data: bytes, listed: Listed, sidecars: Sidecars | None = None) -> Relisted:
+def relist_lines(
+    data: bytes,
+    listed: Listed,
+    sidecars: Sidecars | None = None,
+    *,
+    done: PassObserver = unreported,
+) -> Relisted:
     """Return a commit, a compacted log or a JSON checkpoint with the listed URIs."""
     changes, adds, others = _Watch(listed), _Watch(listed), _Watch(listed)
     data = _without_gone_changes(data, changes)
-    rewritten = rewrite_lines(data, others, sidecars, adds=adds)
+    rewritten = rewrite_lines(data, others, sidecars, adds=adds, done=done)
     lines = [line for line in rewritten.split(b"\n") if line.strip()]
     _check_lines(lines)
     return Relisted(
@@ -290,10 +302,12 @@ def relist_parquet(
     source: bytes | io.RawIOBase | io.BufferedIOBase,
     listed: Listed,
     sidecars: Sidecars | None = None,
+    *,
+    done: PassObserver = unreported,
 ) -> Relisted:
     """Return a checkpoint's or a sidecar's Parquet file with the listed URIs."""
     adds, others = _Watch(listed), _Watch(listed)
-    rewritten = rewrite_parquet(source, others, sidecars, adds=adds)
+    rewritten = rewrite_parquet(source, others, sidecars, adds=adds, done=done)
     rows = pq.ParquetFile(io.BytesIO(rewritten)).metadata.num_rows
     return Relisted(rewritten, rows, adds.unlisted, adds.elsewhere, 0, *_gone(adds, others))
 

@@ -19,6 +19,14 @@ Rewrite = Callable[[pa.Array], pa.Array]
 Sidecars = Mapping[str, tuple[str, int]]
 """Maps a sidecar's old path to its new path and its new size in bytes."""
 
+PassObserver = Callable[[float], None]
+"""Receives the fraction of a file that is rewritten."""
+
+
+def unreported(fraction: float) -> None:
+    """Ignore how much of a file is rewritten."""
+
+
 _ABSOLUTE = r"^(/|[A-Za-z][A-Za-z0-9+.\-]*:/)"
 _ALIASES = (("s3", "s3a", "s3n"), ("abfs", "abfss"), ("wasb", "wasbs"))
 

@@ -14,7 +14,13 @@ import pyarrow.parquet as pq
 
 from lakeferry.errors import CorruptLog
 from lakeferry.log import parquet
-from lakeferry.log.rewrite.path_rewrite import Rewrite, Sidecars, rewrite_vectors
+from lakeferry.log.rewrite.path_rewrite import (
+    PassObserver,
+    Rewrite,
+    Sidecars,
+    rewrite_vectors,
+    unreported,
+)
 
 _BATCH_ROWS = 131_072
 _BATCHES_AHEAD = 2
@@ -129,13 +135,14 @@ def rewrite_parquet(
     sidecars: Sidecars | None = None,
     *,
     adds: Rewrite | None = None,
+    done: PassObserver = unreported,
 ) -> bytes:
     """Return a checkpoint or sidecar file with its paths rewritten, a few batches at a time.
 
     Batches are rewritten in threads, so ``rewrite`` and ``adds`` must be thread-safe. Schema,
     key-value metadata, compression, row groups (large ones are divided) and all other values
     stay. Timestamps in the deprecated INT96, as Spark writes them in parsed statistics, become
-    microseconds.
+    microseconds. ``done`` is called with the fraction of the rows that are written.
     """
     try:
         file = pq.ParquetFile(
@@ -151,8 +158,11 @@ def rewrite_parquet(
         def rewritten(batch: pa.RecordBatch) -> pa.RecordBatch:
             return rewrite_batch(batch, rewrite, sidecars, adds=adds).cast(schema)
 
+        rows = 0
         for batch in _ahead(rewritten, _all_batches(file)):
             writer.write_batch(batch)
+            rows += batch.num_rows
+            done(rows / max(1, file.metadata.num_rows))
         # If Arrow writes the schema, it also writes the metadata in it.
         written = {_ARROW_SCHEMA, *(schema.metadata or {})} if options["store_schema"] else set()
         metadata = file.metadata.metadata or {}

@@ -11,22 +11,23 @@ a server wants with an object's URL are sent along.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import msgspec
 
 from lakeferry import errors
-from lakeferry.engine import CarryPlan, Engine, Observer
+from lakeferry.engine import CarryPlan, Engine, Observer, Volume
 from lakeferry.errors import LakeferryError
 from lakeferry.storage import StoreConfig, open_config
 from lakeferry.transfer.chain.odf_blocks import ObjectRef
 from lakeferry.transfer.client import event_loop
-from lakeferry.transfer.client.downloads import Downloads
+from lakeferry.transfer.client.downloads import Downloads, Within
 from lakeferry.transfer.client.object_urls import Source, UrlExpired
 from lakeferry.transfer.client.remote_dataset import Remote, Terms
 from lakeferry.transfer.client.shared_limits import StoreThreads
+from lakeferry.transfer.client.transfer_progress import TransferProgress
 from lakeferry.transfer.client.uploads import MoreUrls, Uploads
 
 ObjectOutcome: TypeAlias = UrlExpired | LakeferryError | int
@@ -56,11 +57,20 @@ class Carriage:
     loads: tuple[Load, ...]
     is_push: bool
 
-    def carry(self, numbers: Sequence[int], tasks: int) -> Iterator[tuple[int, str]]:
+    def carry(
+        self, numbers: Sequence[int], tasks: int, tell: Callable[[int, int], None]
+    ) -> Iterator[tuple[int, str]]:
         """Move the objects with these numbers, and yield the result of each."""
-        yield from event_loop.run_in_loop(self._carry(numbers, tasks))
 
-    async def _carry(self, numbers: Sequence[int], tasks: int) -> list[tuple[int, str]]:
+        def observer(_what: str, done: int, _total: int) -> None:
+            tell(done, done.objects if isinstance(done, Volume) else 0)
+
+        progress = TransferProgress(observer, "")
+        yield from event_loop.run_in_loop(self._carry(numbers, tasks, progress))
+
+    async def _carry(
+        self, numbers: Sequence[int], tasks: int, progress: TransferProgress
+    ) -> list[tuple[int, str]]:
         terms = self.terms
         if terms.limit_rate is not None:
             terms = replace(terms, limit_rate=max(1, terms.limit_rate // tasks))
@@ -71,11 +81,15 @@ class Carriage:
         async def work(move: _Move) -> None:
             for number in waiting:
                 became = await move(self.loads[number])
-                done.append((number, became))
+                if isinstance(became, int):
+                    progress.moved(self.loads[number].ref, became)
+                else:
+                    progress.gone(self.loads[number].ref)
+                done.append((number, str(became)))
 
         try:
             async with Remote.open(self.url, terms) as remote, asyncio.TaskGroup() as workers:
-                move = _Move(self, remote, threads)
+                move = _Move(self, remote, threads, progress.within)
                 for _ in range(min(terms.parallel, len(numbers))):
                     workers.create_task(work(move))
         finally:
@@ -86,26 +100,28 @@ class Carriage:
 class _Move:
     """Moves one object after the other, in an executor."""
 
-    def __init__(self, carriage: Carriage, remote: Remote, threads: StoreThreads) -> None:
+    def __init__(
+        self, carriage: Carriage, remote: Remote, threads: StoreThreads, within: Within
+    ) -> None:
         store = open_config(carriage.store)
         self._places = {load.ref: load.place for load in carriage.loads}
         self._downloads = self._uploads = None
         if carriage.is_push:
-            self._uploads = Uploads(remote, store, self, threads)
+            self._uploads = Uploads(remote, store, self, threads, within)
         else:
-            self._downloads = Downloads(remote, store, self, threads)
+            self._downloads = Downloads(remote, store, self, threads, within)
 
     def place(self, ref: ObjectRef) -> str:
         """Return the path of an object."""
         return self._places[ref]
 
-    async def __call__(self, load: Load) -> str:
-        """Move an object and return its result, as text."""
+    async def __call__(self, load: Load) -> int | str:
+        """Move an object; return the number of bytes, or what went wrong as text."""
         try:
             if self._uploads is not None:
-                return str(await self._uploads.put(load.ref, load.source))
+                return await self._uploads.put(load.ref, load.source)
             assert self._downloads is not None
-            return str(await self._downloads.fetch(load.ref, load.source))
+            return await self._downloads.fetch(load.ref, load.source)
         except MoreUrls:
             return _MORE
         except UrlExpired:

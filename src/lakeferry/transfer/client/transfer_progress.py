@@ -51,6 +51,8 @@ class TransferProgress:
         self._expected: dict[Multihash | None, tuple[int, int]] = {}
         self._under_way: dict[ObjectRef, int] = {}
         """How many bytes of large objects have been moved that aren't complete yet."""
+        self._by_engine = Volume(0, 0)
+        """What an engine has moved and :meth:`moved` hasn't counted yet."""
         self._gone = 0
         self.objects = 0
         self.bytes = 0
@@ -65,9 +67,11 @@ class TransferProgress:
     def moved(self, ref: ObjectRef, size_bytes: int) -> None:
         """Count an object that has arrived, and those of its bytes that were moved now."""
         self._under_way.pop(ref, None)
+        counted = self._by_engine
+        self._by_engine = Volume(max(0, counted - size_bytes), max(0, counted.objects - 1))
         self.objects += 1
         self.bytes += size_bytes
-        self._tell(0, 0)
+        self._tell()
 
     def within(self, ref: ObjectRef, size_bytes: int) -> None:
         """Report how many bytes of a large object have been moved, not each piece.
@@ -77,17 +81,20 @@ class TransferProgress:
         before = self._under_way.get(ref, 0)
         if size_bytes // _TOLD_EACH_BYTES != before // _TOLD_EACH_BYTES:
             self._under_way[ref] = size_bytes
-            self._tell(0, 0)
+            self._tell()
 
     def ahead(self, what: str, done: int, total: int) -> None:  # noqa: ARG002
         """Report an engine's running transfer, which is counted when all of it has arrived."""
-        self._tell(done, done.objects if isinstance(done, Volume) else 0)
+        self._by_engine = done if isinstance(done, Volume) else Volume(done, 0)
+        self._tell()
 
-    def _tell(self, more_bytes: int, more_objects: int) -> None:
+    def _tell(self) -> None:
         """Report what is done, with what is under way."""
         total = Volume(sum(size for _, size in self._expected.values()), self._all)
-        size_bytes = self.bytes + sum(self._under_way.values()) + more_bytes
-        self._observer(self._what, Volume(size_bytes, self.objects + more_objects), total)
+        size_bytes = self.bytes + sum(self._under_way.values()) + self._by_engine
+        self._observer(
+            self._what, Volume(size_bytes, self.objects + self._by_engine.objects), total
+        )
 
     def gone(self, ref: ObjectRef) -> None:
         """Stop counting an object that doesn't exist anywhere any more."""

@@ -11,7 +11,8 @@ sent stay: the server knows which exist, and requests the others in the next ses
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from functools import partial
 
 from lakeferry.errors import HashMismatch, InvalidInput, LakeferryError
 from lakeferry.storage import Store
@@ -55,6 +56,8 @@ class Uploads:
         self._slots = asyncio.Semaphore(remote.terms.parallel)
         self._arrived: dict[ObjectRef, int] = {}
         """How many bytes of an object's parts have arrived."""
+        self._sending: dict[ObjectRef, dict[str, int]] = {}
+        """How many bytes of an object's other parts have been sent, by their URLs."""
 
     async def put(self, ref: ObjectRef, source: Source) -> int:
         """Put an object to a URL; return how many of its bytes were sent, in all sessions.
@@ -69,7 +72,10 @@ class Uploads:
         if parts is not None:
             together = max(1, _TOGETHER_BYTES // parts.part_bytes)
             async with self._budget.holding((together + 1) * parts.part_bytes):
-                await self._put_parts(ref, source, parts, together)
+                try:
+                    await self._put_parts(ref, source, parts, together)
+                finally:
+                    self._sending.pop(ref, None)
             return self._arrived.pop(ref, 0)
         async with self._budget.holding(min(ref.size_bytes, 2 * _CHUNK_BYTES)):
             await self._remote.patiently(lambda: self._put(ref, source))
@@ -110,11 +116,11 @@ class Uploads:
             raise MoreUrls
 
     async def _paced(
-        self, pieces: AsyncIterator[bytes], whole: ObjectRef | None = None
+        self, pieces: AsyncIterator[bytes], sent: Callable[[int], None] = lambda _: None
     ) -> AsyncIterator[bytes]:
         """Yield bytes at the allowed rate, in slices that don't delay the event loop.
 
-        They are all bytes of the object ``whole``, if it is given.
+        ``sent`` is called with the number of bytes so far.
         """
         at = 0
         async for piece in pieces:
@@ -123,17 +129,22 @@ class Uploads:
                 await self._remote.rate.take(len(part))
                 yield part
                 at += len(part)
-                if whole is not None and is_large(whole):
-                    self._within(whole, at)
+                sent(at)
 
     async def _put_part(self, ref: ObjectRef, source: Source, url: str, data: bytes) -> None:
+        sending = self._sending.setdefault(ref, {})
+
+        def sent(size_bytes: int) -> None:
+            sending[url] = size_bytes
+            self._within(ref, self._arrived.get(ref, 0) + sum(sending.values()))
+
         async def attempt() -> None:
             if source.is_stale:
                 raise UrlExpired
             at = TransferUrl(url)
             headers = {"content-length": str(len(data))}
             async with self._remote.request(
-                "PUT", at, headers, self._paced(_one(data))
+                "PUT", at, headers, self._paced(_one(data), sent)
             ) as response:
                 # The store doesn't know the upload any more: another client has completed it.
                 if response.status == 404:
@@ -143,8 +154,8 @@ class Uploads:
                     pass
 
         await self._remote.patiently(attempt)
+        sending.pop(url, None)
         self._arrived[ref] = self._arrived.get(ref, 0) + len(data)
-        self._within(ref, self._arrived[ref])
 
     async def _put(self, ref: ObjectRef, source: Source) -> None:
         if source.is_stale:
@@ -157,7 +168,9 @@ class Uploads:
         # The store replaces nothing and has a file there already; the server checks that file.
         bound = any(name.lower() == "if-none-match" for name, _ in source.url.headers)
         fine = (*range(200, 300), 412) if bound else tuple(range(200, 300))
-        data: bytes | AsyncIterator[bytes] = self._paced(pieces.read(), ref)
+        data: bytes | AsyncIterator[bytes] = self._paced(
+            pieces.read(), partial(self._within, ref) if is_large(ref) else lambda _: None
+        )
         if ref.size_bytes <= _SENT_AT_ONCE:
             data = b"".join([piece async for piece in self._paced(pieces.read())])
         try:

@@ -74,6 +74,30 @@ def test_a_pull_and_a_push_move_the_same_bytes(
     assert all(isinstance(one, Carriage) and one.terms.token is None for one in carriages)
 
 
+@pytest.mark.parametrize("is_push", [True, False])
+def test_an_engine_tells_how_far_it_is_within_a_large_object(
+    server: TransferServer, engine: Elsewhere, tmp_path: Path, is_push: bool
+) -> None:
+    size = (5 << 20) + 7
+    built, _ = with_large_object(size)
+    told: list[int] = []
+    options = {
+        "observer": lambda what, done, _total: told.append(done) if what[0] == "p" else None,
+        "choose": lambda _objects, _bytes: engine,
+    }
+    if is_push:
+        with TransferServer() as other:
+            push(store_of(tmp_path / "t", laid_out(built)), other.url, terms(), **options)
+    else:
+        server.files = laid_out(built)
+        pull(server.url, store_of(tmp_path / "t"), terms(), **options)
+    assert len(engine.plans) == 1
+    # It never goes back either, when what the engine has moved is counted as complete.
+    assert told == sorted(told)
+    assert told[-1] == size
+    assert any(0 < done < size for done in told)
+
+
 def test_the_engine_is_chosen_by_how_much_there_is(server: TransferServer, tmp_path: Path) -> None:
     asked: list[tuple[int, int]] = []
 

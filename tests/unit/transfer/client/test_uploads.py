@@ -110,6 +110,23 @@ def test_a_push_tells_how_far_it_is_within_an_object(numbers: tuple[int, ...]) -
     assert all(0 < done <= size and not objects for done, objects, _ in inside)
 
 
+def test_a_push_tells_how_far_it_is_within_a_part() -> None:
+    size = 4 << 20
+    built, path = with_large_object(size)
+    told: list[int] = []
+    with TransferServer() as server:
+        in_parts(server, path, 1, part_bytes=size)
+        push(
+            stored(laid_out(built)),
+            server.url,
+            terms(),
+            observer=lambda _what, done, _total: told.append(done),
+        )
+    assert told == sorted(told)
+    # Each slice that is sent is reported.
+    assert len({done for done in told if 0 < done < size}) >= 10
+
+
 async def pieces(count: int) -> AsyncIterator[bytes]:
     for _ in range(count):
         yield bytes(SIZE // count)

@@ -7,8 +7,9 @@ keys, and a row's key is also the key of its entry in a listing of the target.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from itertools import chain
 
 import pyarrow as pa
@@ -100,25 +101,21 @@ def copy_batches(
     source: StoreConfig,
     target_config: StoreConfig,
     batches: Iterable[pa.RecordBatch],
-    tell: Callable[[int, int], None] = lambda _bytes, _objects: None,
+    progress: CopyProgress,
 ) -> Iterator[pa.RecordBatch]:
-    """Copy a task's objects, and yield one row with the results, if there are any objects.
-
-    ``tell`` is called with the bytes and objects copied so far.
-    """
+    """Copy a task's objects, and yield one row with the results, if there are any objects."""
     filled = (batch for batch in batches if len(batch))
     first = next(filled, None)
     if first is None:
         return
     tally = objects_to_copy.CopyTally()
     places, target = CopyPlaces(source, open_config), open_config(target_config)
-    progress = CopyProgress(tell)
     with Hands(moved=progress.moved) as hands:
         for path, size, copied in objects_to_copy.copy_each(
             hands, places, target, chain([first], filled)
         ):
             tally.add(path, copied)
-            progress.ended(size or 0, copied)
+            progress.ended(size or 0, copied.size_bytes if copied else None)
     row = [[tally.objects], [tally.size_bytes], [tally.missing_count], [tally.missing]]
     yield pa.RecordBatch.from_arrays(
         [pa.array(value, kind.type) for value, kind in zip(row, COPIED, strict=True)],
@@ -126,16 +123,15 @@ def copy_batches(
     )
 
 
-def copy_log_batches(plan: LogCopyPlan, numbers: Sequence[int]) -> list[int]:
+def copy_log_batches(
+    plan: LogCopyPlan, numbers: Sequence[int], progress: CopyProgress
+) -> list[int]:
     """Put the log files with these numbers at the target, and return their sizes."""
     source, target = open_config(plan.source), open_config(plan.target)
-    with Hands() as hands:
-        return list(
-            hands.each(
-                lambda number: copy_log_file(hands, source, target, plan, plan.files[number]),
-                numbers,
-            )
-        )
+    files = [plan.files[number] for number in numbers]
+    with Hands(moved=progress.moved) as hands:
+        copied = hands.each(partial(copy_log_file, hands, source, target, plan), files)
+        return list(progress.of_files(files, copied))
 
 
 EXPORTED = pa.schema(
@@ -155,15 +151,18 @@ EXPORTED = pa.schema(
 """A file's number in the plan, and the fields of :class:`lakeferry.engine.LogExported`."""
 
 
-def export_log_batches(plan: LogExportPlan, numbers: Sequence[int]) -> pa.RecordBatch:
+def export_log_batches(
+    plan: LogExportPlan, numbers: Sequence[int], progress: CopyProgress
+) -> pa.RecordBatch:
     """Export the log files with these numbers, and describe each."""
     source, target, listed = (
         open_config(plan.source),
         open_config(plan.target),
         plan.listed.opened(),
     )
-    with Hands() as hands:
+    files = [plan.files[number] for number in numbers]
+    with Hands(moved=progress.moved) as hands:
         exporter = LogExporter(hands, source, target, plan, listed)
-        told = exporter.each(plan.files[number] for number in numbers)
+        told = progress.of_files(files, exporter.each(files))
         rows = [{"id": number, **asdict(each)} for number, each in zip(numbers, told, strict=True)]
     return pa.RecordBatch.from_pylist(rows, schema=EXPORTED)

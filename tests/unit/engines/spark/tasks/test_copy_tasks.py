@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from lakeferry.engine import CopyPlan, LogCopy, LogCopyPlan
 from lakeferry.engines import objects_to_copy
+from lakeferry.engines.copy_progress import CopyProgress
 from lakeferry.engines.local_engine import LocalEngine
 from lakeferry.engines.spark.tasks import copy_tasks, log_plan, task_sizes
 from lakeferry.engines.spark.tasks.log_plan import CheckpointTask, CommitTask
@@ -186,19 +187,30 @@ def test_a_task_copies_its_rows_and_tells_of_them_once(tmp_path: Path) -> None:
     empty = table.slice(0, 0).to_batches() or [
         pa.RecordBatch.from_pylist([], objects_to_copy.WANTED)
     ]
-    (told,) = copy_tasks.copy_batches(*places, [*empty, *table.to_batches(max_chunksize=2)])
+    batches = [*empty, *table.to_batches(max_chunksize=2)]
+    counted: list[tuple[int, int]] = []
+    progress = CopyProgress(lambda *amounts: counted.append(amounts))
+    (told,) = copy_tasks.copy_batches(*places, batches, progress)
+    assert counted[-1] == (sum(sizes) + 5, 4)
     assert told.to_pylist() == [
         {"objects": 3, "bytes": sum(sizes), "missing_count": 1, "missing": ["gone"]}
     ]
     assert [info.path for info in target.list("")] == names
-    assert list(copy_tasks.copy_batches(*places, empty)) == []
+    assert list(copy_tasks.copy_batches(*places, empty, progress)) == []
 
 
 def test_log_files_are_copied_by_their_numbers(tmp_path: Path) -> None:
     source = HISTORY.write(open_store(str(tmp_path / "source")))
     target = open_store(str(tmp_path / "target"))
     names = [info.path for info in source.list("_delta_log/") if info.path.endswith(".json")]
-    files = tuple(LogCopy(name, f"copy/{name}") for name in names)
+    sizes = [len(source.get(name)) for name in names]
+    files = tuple(
+        LogCopy(name, f"copy/{name}", size_bytes=size)
+        for name, size in zip(names, sizes, strict=True)
+    )
     plan = LogCopyPlan(source.config, target.config, files)
-    assert copy_tasks.copy_log_batches(plan, [2, 0]) == [len(source.get(names[n])) for n in (2, 0)]
+    told: list[tuple[int, int]] = []
+    progress = CopyProgress(lambda *amounts: told.append(amounts))
+    assert copy_tasks.copy_log_batches(plan, [2, 0], progress) == [sizes[2], sizes[0]]
+    assert told == [(0, 0), (sizes[2], 1), (sizes[2] + sizes[0], 2)]
     assert {info.path for info in target.list("")} == {f"copy/{names[n]}" for n in (0, 2)}
