@@ -58,6 +58,9 @@ _RANGE = re.compile(r"bytes ([0-9]{1,19})-[0-9]{1,19}/(?:[0-9]{1,19}|\*)")
 Within = Callable[[ObjectRef, int], None]
 """Is called with the number of bytes of a large object that have been moved now."""
 
+Checked = Callable[[ObjectRef, int, bool], None]
+"""Is called with a number of bytes of an object, and whether these are all."""
+
 
 class Supply(Protocol):
     """Provides a large object with what it needs while it arrives."""
@@ -83,10 +86,15 @@ class Downloads:
         places: ObjectPlaces,
         threads: StoreThreads,
         within: Within = lambda *_: None,
+        checked: Checked = lambda *_: None,
     ) -> None:
-        """Download from a remote; ``within`` is told how far each large object has come."""
+        """Download from a remote; ``within`` is told how far each large object has come.
+
+        ``checked`` is told how many of the bytes that an earlier process received were hashed.
+        """
         self._remote = remote
         self._within = within
+        self._checked = checked
         self._store = store
         self._places = places
         self._threads = threads
@@ -150,7 +158,13 @@ class Downloads:
     ) -> None:
         """Append to the stored part of an object, and give it its name if all bytes are right."""
         try:
-            digest = await self._to_its_end(lambda: _digest_of(partial, ref))
+            loop = asyncio.get_running_loop()
+
+            def checked(size_bytes: int) -> None:
+                loop.call_soon_threadsafe(self._checked, ref, size_bytes, False)
+
+            digest = await self._to_its_end(lambda: _digest_of(partial, ref, checked))
+            self._checked(ref, digest.size_bytes, True)
             self._were_there.setdefault(ref, digest.size_bytes)
             rest = self._chunks(ref, source, supply, digest.size_bytes)
             chunks = ahead(rest)
@@ -286,11 +300,12 @@ class Downloads:
             yield response.content
 
 
-def _digest_of(partial: Partial, ref: ObjectRef) -> Digest:
+def _digest_of(partial: Partial, ref: ObjectRef, checked: Callable[[int], None]) -> Digest:
     """Return the digest of an object's stored part; discard a part that is too long."""
     digest = Digest()
     for chunk in partial.read():
         digest.update(chunk)
+        checked(digest.size_bytes)
     if digest.size_bytes <= ref.size_bytes:
         return digest
     partial.discard()

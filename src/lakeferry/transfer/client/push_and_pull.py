@@ -150,7 +150,7 @@ class _PullSessions:
         self._here = here
         self._threads = threads
         self._progress = progress
-        downloads = Downloads(remote, here.store, here, threads, progress.within)
+        downloads = Downloads(remote, here.store, here, threads, progress.within, progress.checked)
         self._under_way = UnderWay(downloads)
         self._files = simple_pull.Files(remote, here, threads, downloads)
         self._dry_run = False

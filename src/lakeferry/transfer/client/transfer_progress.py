@@ -53,6 +53,8 @@ class TransferProgress:
         """How many bytes of large objects have been moved that aren't complete yet."""
         self._by_engine = Volume(0, 0)
         """What an engine has moved and :meth:`moved` hasn't counted yet."""
+        self._checked: dict[ObjectRef, tuple[int, int]] = {}
+        """Of objects that were partly there: how many bytes were read again, of how many."""
         self._gone = 0
         self.objects = 0
         self.bytes = 0
@@ -82,6 +84,22 @@ class TransferProgress:
         if size_bytes // _TOLD_EACH_BYTES != before // _TOLD_EACH_BYTES:
             self._under_way[ref] = size_bytes
             self._tell()
+
+    def checked(self, ref: ObjectRef, size_bytes: int, is_all: bool) -> None:
+        """Report how many bytes were read again of an object that was partly received before.
+
+        It isn't known how many there are, but not more than the object has.
+        """
+        if not size_bytes and ref not in self._checked:
+            return
+        self._checked[ref] = (size_bytes, size_bytes if is_all else ref.size_bytes)
+        done, total = (sum(each) for each in zip(*self._checked.values(), strict=True))
+        objects = len(self._checked)
+        self._observer(
+            "checking received bytes",
+            Volume(done, sum(each[0] == each[1] for each in self._checked.values())),
+            Volume(total, objects),
+        )
 
     def ahead(self, what: str, done: int, total: int) -> None:  # noqa: ARG002
         """Report an engine's running transfer, which is counted when all of it has arrived."""

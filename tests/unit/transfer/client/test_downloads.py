@@ -13,7 +13,7 @@ import pytest
 
 from lakeferry.engine import Volume
 from lakeferry.errors import HashMismatch, StorageUnavailable
-from lakeferry.storage import Store, open_store
+from lakeferry.storage import Store, local_store, open_store
 from lakeferry.transfer.chain.hashes import Multihash
 from lakeferry.transfer.client import downloads
 from lakeferry.transfer.client.downloads import Downloads
@@ -82,16 +82,27 @@ def test_the_next_pull_goes_on_within_the_object(
 
 
 def test_a_pull_tells_how_far_it_is_within_an_object(
-    server: TransferServer, path: str, store: Store
+    server: TransferServer, path: str, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(local_store, "_CHUNK_BYTES", 1 << 18)
     break_off(server, path, store)
     told: list[tuple[int, int, int]] = []
+    checked: list[tuple[int, int]] = []
 
-    def observe(_: str, done: int, total: int) -> None:
+    def observe(what: str, done: int, total: int) -> None:
         assert isinstance(done, Volume)
-        told.append((int(done), done.objects, int(total)))
+        assert isinstance(total, Volume)
+        if what == "checking received bytes":
+            checked.append((int(done), int(total)))
+        else:
+            told.append((int(done), done.objects, int(total)))
 
     done = pull(server.url, open_store(store.uri), terms(), observer=observe)
+    # What was received before is read again for the hash.
+    were_there = SIZE - done.bytes
+    assert checked[-1] == (were_there, were_there)
+    assert checked == sorted(checked, key=lambda each: each[0])
+    assert any(0 < size < were_there for size, _ in checked)
     *inside, last = told
     assert last == (done.bytes, 1, SIZE)
     assert inside
