@@ -20,7 +20,7 @@ from lakeferry.engines.file_comparison import Looker
 from lakeferry.engines.hashing import hashed
 from lakeferry.engines.object_copy import CopyPlaces, Hands
 from lakeferry.engines.spark import replay_on_spark
-from lakeferry.engines.spark.job_progress import counted, watched
+from lakeferry.engines.spark.job_progress import task_progress, watched
 from lakeferry.engines.spark.spark_errors import our_errors
 from lakeferry.engines.spark.spark_session import EngineSession, map_in_arrow
 from lakeferry.engines.spark.tasks import task_sizes
@@ -90,7 +90,7 @@ def _on_executors(
     with session.counters() as counters:
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            with telling_the_driver(), counted(counters) as progress:
+            with telling_the_driver(), task_progress(counters) as progress:
                 for packed in batches:
                     for part in packed.column("rows"):
                         with (

@@ -36,7 +36,7 @@ from lakeferry.engine import (
 from lakeferry.engines import objects_to_copy
 from lakeferry.engines.copy_progress import CopyProgress
 from lakeferry.engines.spark import presence_on_spark, replay_on_spark
-from lakeferry.engines.spark.job_progress import counted, watched
+from lakeferry.engines.spark.job_progress import task_progress, watched
 from lakeferry.engines.spark.spark_session import EngineSession, map_in_arrow
 from lakeferry.engines.spark.tasks import copy_tasks, log_plan, task_sizes
 from lakeferry.engines.spark.tasks.counters import Counters
@@ -115,7 +115,7 @@ def _copied_parts(
     with session.counters() as counters:
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            with telling_the_driver(), counted(counters) as progress:
+            with telling_the_driver(), task_progress(counters) as progress:
                 for batch in batches:
                     for number in batch.column("id").to_pylist():
                         rows = parts[number].to_batches()
@@ -233,7 +233,7 @@ def _copied(packed: DataFrame, plan: CopyPlan, counters: Counters | None) -> Dat
     source, target = plan.source, plan.target
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with telling_the_driver(), counted(counters) as progress:
+        with telling_the_driver(), task_progress(counters) as progress:
             yield from copy_tasks.copy_batches(source, target, batches, progress)
 
     return map_in_arrow(packed, run, from_arrow_schema(copy_tasks.COPIED))
@@ -289,7 +289,7 @@ def _by_number(
     with session.counters() as counters:
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            with telling_the_driver(), counted(counters) as progress:
+            with telling_the_driver(), task_progress(counters) as progress:
                 for batch in batches:
                     yield act(batch.column("id").to_pylist(), progress)
 

@@ -88,7 +88,7 @@ def task_slot(counters: Counters | None) -> Iterator[Callable[[int, int], None]]
 
 
 @contextmanager
-def counted(counters: Counters | None) -> Iterator[CopyProgress]:
+def task_progress(counters: Counters | None) -> Iterator[CopyProgress]:
     """Yield what counts the objects of the running task."""
     with task_slot(counters) as tell:
         yield CopyProgress(tell)

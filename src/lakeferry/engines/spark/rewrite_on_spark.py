@@ -19,7 +19,7 @@ from lakeferry.engine import REWRITTEN, Observer, RewritePlan
 from lakeferry.engines import file_rewrite
 from lakeferry.engines.object_copy import Hands
 from lakeferry.engines.spark import replay_on_spark
-from lakeferry.engines.spark.job_progress import counted, watched
+from lakeferry.engines.spark.job_progress import task_progress, watched
 from lakeferry.engines.spark.spark_errors import our_errors
 from lakeferry.engines.spark.spark_session import EngineSession, map_in_arrow
 from lakeferry.engines.spark.tasks import task_sizes
@@ -46,7 +46,7 @@ def rewrite(
     with session.counters() as counters:
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            with telling_the_driver(), counted(counters) as progress:
+            with telling_the_driver(), task_progress(counters) as progress:
                 for packed in batches:
                     rewriter = file_rewrite.Rewriter(bare, open_config)
                     for files in packed.column("files"):
