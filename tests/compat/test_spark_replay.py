@@ -18,7 +18,7 @@ import pytest
 from lakeferry.engine import Replayed, ReplayPlan
 from lakeferry.engines.local_engine import LocalEngine
 from lakeferry.errors import CorruptLog, InvalidInput
-from lakeferry.log import file_actions
+from lakeferry.log import file_identity
 from lakeferry.storage import Store, StoreConfig, open_store
 from lakeferry.table import DeltaLog
 from tests.support import components
@@ -95,7 +95,7 @@ def rows(batches: Iterable[pa.RecordBatch], root: str) -> list[tuple[str, dict[s
     """Return rows by logical file. A column that isn't there is as good as null."""
     found = []
     for batch in batches:
-        keys = file_actions.keys(batch["path"], batch["deletionVector"], root).to_pylist()
+        keys = file_identity.keys(batch["path"], batch["deletionVector"], root).to_pylist()
         for key, row in zip(keys, batch.to_pylist(), strict=True):
             present = {name: value for name, value in row.items() if value is not None}
             found.append((key, present))

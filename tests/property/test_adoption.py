@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeferry.log import file_actions
+from lakeferry.log import file_identity
 from lakeferry.log.rewrite import Adopted, Returned, rewrite_vectors
 
 ROOTS = st.sampled_from(["s3://bucket/table", "file:///data/table"])
@@ -42,7 +42,7 @@ PATHS = st.builds(
     lambda prefix, segments: prefix + "/".join(segments),
     PREFIXES,
     st.lists(SEGMENTS, min_size=1, max_size=5),
-).filter(lambda path: file_actions.identity(path, "") != "")
+).filter(lambda path: file_identity.identity(path, "") != "")
 VECTOR = "deletion_vector_d2c639aa-8816-431a-aaf6-d3fe2512ff61.bin"
 
 
@@ -51,15 +51,15 @@ def test_files_are_one_there_exactly_where_they_are_one_here(
     paths: list[str], source: str, target: str
 ) -> None:
     names = Adopted(source)(pa.array(paths, pa.string()))
-    here = [file_actions.identity(path, source) for path in paths]
-    there = [file_actions.identity(name, target) for name in names.to_pylist()]
+    here = [file_identity.identity(path, source) for path in paths]
+    there = [file_identity.identity(name, target) for name in names.to_pylist()]
     for i in range(len(paths)):
-        assert not file_actions.is_absolute_path(names[i].as_py())
+        assert not file_identity.is_absolute_path(names[i].as_py())
         assert not there[i].startswith("../")
         for j in range(i):
             assert (here[i] == here[j]) == (there[i] == there[j]), (paths[i], paths[j])
     home = [
-        file_actions.identity(path, source)
+        file_identity.identity(path, source)
         for path in Returned("s3://away/table")(names).to_pylist()
     ]
     assert home == here
@@ -72,7 +72,7 @@ def test_a_column_is_named_like_single_paths(paths: list[str], root: str) -> Non
 
 
 @given(
-    st.lists(PATHS.filter(file_actions.is_absolute_path), min_size=1, max_size=8, unique=True),
+    st.lists(PATHS.filter(file_identity.is_absolute_path), min_size=1, max_size=8, unique=True),
     ROOTS,
 )
 def test_vectors_are_one_there_exactly_where_they_are_one_here(

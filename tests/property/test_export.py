@@ -18,7 +18,7 @@ from lakeferry.errors import MissingFile
 from lakeferry.export import reuse
 from lakeferry.export.exporter import Exported
 from lakeferry.log import references
-from lakeferry.log.file_actions import canonical_path
+from lakeferry.log.file_identity import canonical_path
 from lakeferry.log.replay import Snapshot
 from lakeferry.storage import open_store
 from lakeferry.table import DeltaLog

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakeferry.errors import CorruptLog, VersionNotAvailable
-from lakeferry.log import deletion_vectors, file_actions, paths
+from lakeferry.log import deletion_vectors, file_actions, file_identity, paths
 from lakeferry.log.paths import LogFileKind
 from lakeferry.log.segment import arrange
 from tests.support import naive
@@ -48,8 +48,8 @@ def test_spellings_of_one_path_are_one(
     name: str, prefix: str, root: str, data: st.DataObject
 ) -> None:
     first, second = data.draw(spellings(name)), data.draw(spellings(name))
-    one = file_actions.canonical_path(prefix + first, root)
-    assert file_actions.canonical_path(prefix + second, root) == one
+    one = file_identity.canonical_path(prefix + first, root)
+    assert file_identity.canonical_path(prefix + second, root) == one
     assert one.endswith(name.lstrip("/")) or prefix.lower().startswith("file")
 
 
@@ -59,15 +59,15 @@ DOTTED = st.lists(SEGMENTS, min_size=1, max_size=6).map("/".join)
 
 @given(DOTTED, st.sampled_from(PREFIXES), st.sampled_from(ROOTS))
 def test_a_path_is_spelled_as_naive_replay_spells_it(path: str, prefix: str, root: str) -> None:
-    assert file_actions.identity(prefix + path, root) == naive.canonical(prefix + path, root)
+    assert file_identity.identity(prefix + path, root) == naive.canonical(prefix + path, root)
 
 
 @given(DOTTED, DOTTED, st.sampled_from(PREFIXES), st.sampled_from(ROOTS))
 def test_one_path_is_one_place(first: str, second: str, prefix: str, root: str) -> None:
     paths = [prefix + first, prefix + second]
-    one, other = (file_actions.identity(path, root) for path in paths)
+    one, other = (file_identity.identity(path, root) for path in paths)
     if one == other:
-        assert file_actions.canonical_path(paths[0], root) == file_actions.canonical_path(
+        assert file_identity.canonical_path(paths[0], root) == file_identity.canonical_path(
             paths[1], root
         )
 
@@ -79,10 +79,10 @@ def test_whole_columns_are_spelled_like_single_paths(drawn: list[tuple[str, str,
     for start in (0, 1):
         part = column.slice(start)
         one_by_one = part.to_pylist()
-        found = file_actions.canonical_paths(part, ROOTS[0]).to_pylist()
-        assert found == [file_actions.canonical_path(path, ROOTS[0]) for path in one_by_one]
-        found = file_actions.identities(part, ROOTS[0]).to_pylist()
-        assert found == [file_actions.identity(path, ROOTS[0]) for path in one_by_one]
+        found = file_identity.canonical_paths(part, ROOTS[0]).to_pylist()
+        assert found == [file_identity.canonical_path(path, ROOTS[0]) for path in one_by_one]
+        found = file_identity.identities(part, ROOTS[0]).to_pylist()
+        assert found == [file_identity.identity(path, ROOTS[0]) for path in one_by_one]
 
 
 VECTORS = st.none() | st.fixed_dictionaries(
@@ -102,7 +102,7 @@ def test_keys_are_equal_exactly_where_the_logical_file_is(
 ) -> None:
     column = pa.array([path for path, _ in drawn], pa.string())
     vectors = pa.array([vector for _, vector in drawn], file_actions.DELETION_VECTOR)
-    keys = file_actions.keys(column, vectors, ROOTS[0]).to_pylist()
+    keys = file_identity.keys(column, vectors, ROOTS[0]).to_pylist()
     identities = [
         (naive.canonical(path, ROOTS[0]), naive.vector_id({"deletionVector": vector}))
         for path, vector in drawn

@@ -13,7 +13,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeferry.log import file_actions
+from lakeferry.log import file_actions, file_identity
 from lakeferry.log.deletion_vectors import z85_encode
 from lakeferry.log.rewrite import (
     SPELLED,
@@ -152,9 +152,9 @@ def test_every_path_is_absolute_and_nothing_else_changes(log: tuple[str, bytes])
         if name not in ("add", "remove", "cdc"):
             assert old == new
             continue
-        assert file_actions.is_absolute_path(new[name]["path"])
+        assert file_identity.is_absolute_path(new[name]["path"])
         _same_place(old[name]["path"], new[name]["path"], root)
-        if not file_actions.is_absolute_path(old[name]["path"]) and SPELLED not in old[name]:
+        if not file_identity.is_absolute_path(old[name]["path"]) and SPELLED not in old[name]:
             # A prefix is put in front and the token's own text stays: nothing needs keeping.
             assert SPELLED not in new[name]
         vector, changed = old[name].get("deletionVector"), new[name].get("deletionVector")
@@ -162,7 +162,7 @@ def test_every_path_is_absolute_and_nothing_else_changes(log: tuple[str, bytes])
             assert changed["storageType"] == {"u": "p"}.get(
                 vector["storageType"], vector["storageType"]
             )
-            assert changed["storageType"] == "i" or file_actions.is_absolute_path(
+            assert changed["storageType"] == "i" or file_identity.is_absolute_path(
                 changed["pathOrInlineDv"]
             )
         assert _without_paths(old[name]) == _without_paths(new[name])
@@ -170,8 +170,8 @@ def test_every_path_is_absolute_and_nothing_else_changes(log: tuple[str, bytes])
 
 def _same_place(old: str, new: str, root: str) -> None:
     """The two spellings name one file."""
-    absolute = old if file_actions.is_absolute_path(old) else f"{root.rstrip('/')}/{old}"
-    assert file_actions.canonical_path(absolute, root) == file_actions.canonical_path(new, root)
+    absolute = old if file_identity.is_absolute_path(old) else f"{root.rstrip('/')}/{old}"
+    assert file_identity.canonical_path(absolute, root) == file_identity.canonical_path(new, root)
 
 
 def _without_paths(value: dict[str, Any]) -> dict[str, Any]:

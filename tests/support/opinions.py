@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lakeferry.log import actions, file_actions
+from lakeferry.log import actions, file_identity
 from lakeferry.log.replay import Snapshot
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def _key(row: dict[str, Any], root: str) -> tuple[str, str | None]:
         else f"{vector['storageType']}{vector['pathOrInlineDv']}"
         + ("" if offset is None else f"@{offset}")
     )
-    return file_actions.identity(row["path"], root), unique
+    return file_identity.identity(row["path"], root), unique
 
 
 def _comparable(row: dict[str, Any]) -> dict[str, Any]:

@@ -50,7 +50,7 @@ from lakeferry.engines.object_copy import (
     name_of,
 )
 from lakeferry.errors import CorruptLog, MissingFile, ObjectNotFound, UnsupportedFeature
-from lakeferry.log import file_actions, parquet, properties, roaring
+from lakeferry.log import file_actions, file_identity, parquet, properties, roaring
 from lakeferry.log.actions import Metadata
 from lakeferry.storage.uris import encode_name, is_absolute_uri, relative_name
 from lakeferry.table import load
@@ -301,7 +301,7 @@ class Rewriter:
         """Return a path for a new file: in the old one's folder if that is in the table's."""
         root = self._places.table.uri
         if not is_absolute_uri(path):
-            below = file_actions.identity(path, root)
+            below = file_identity.identity(path, root)
         else:
             inside = relative_name(root, self._places.uri(path))
             below = "" if inside is None else encode_name(inside)

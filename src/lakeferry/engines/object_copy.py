@@ -24,7 +24,7 @@ from typing import Self, TypeVar
 
 from lakeferry.engines.file_passes import FilePasses
 from lakeferry.errors import CorruptLog, InvalidInput, ObjectNotFound, UnsupportedFeature
-from lakeferry.log import file_actions
+from lakeferry.log import file_identity
 from lakeferry.storage import Store, StoreConfig
 from lakeferry.storage.uris import (
     container_and_name,
@@ -76,7 +76,7 @@ class CopyPlaces:
     def find(self, path: str) -> tuple[Store, str]:
         """Return the store that has the object at a path of the log, and its name there."""
         if not is_absolute_uri(path) and not leads_outside(
-            file_actions.identity(path, self.table.uri)
+            file_identity.identity(path, self.table.uri)
         ):
             return self.table, name_of(path, self.table.uri)
         uri = self.uri(path)
@@ -93,7 +93,7 @@ class CopyPlaces:
         """Return the absolute URI of the object at a path of the log."""
         root = self.table.uri
         try:
-            return resolve_path(root, file_actions.identity(path, root))
+            return resolve_path(root, file_identity.identity(path, root))
         except InvalidInput as bad:
             raise _nowhere(path) from bad
 
@@ -104,7 +104,7 @@ def name_of(path: str, root: str) -> str:
     Raises ``UnsupportedFeature`` for a path that leads out of the table's folder: we never
     replace such a file.
     """
-    spelled = file_actions.identity(path, root)
+    spelled = file_identity.identity(path, root)
     if leads_outside(spelled):
         raise UnsupportedFeature(
             "the table can't be rewritten",

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeferry.engines.object_copy import Copied, CopyPlaces, Gone, Hands, name_of
-from lakeferry.log import file_actions
+from lakeferry.log import file_identity
 from lakeferry.log.rewrite import Rewrite
 from lakeferry.storage import Store
 
@@ -41,7 +41,7 @@ def named_objects(references: pa.Table, rename: Rewrite, target_uri: str) -> pa.
     paths = references["path"].combine_chunks()
     new = rename(paths)
     beside = pc.and_(pc.starts_with(new, "../"), pc.not_equal(new, paths))
-    elsewhere = pc.or_(pc.match_substring_regex(new, file_actions.ABSOLUTE_PATTERN), beside)
+    elsewhere = pc.or_(pc.match_substring_regex(new, file_identity.ABSOLUTE_PATTERN), beside)
     inside = pc.invert(elsewhere)
     names = _names(new.filter(inside), target_uri)
     names = pc.replace_with_mask(pa.nulls(len(paths), pa.string()), inside, names)

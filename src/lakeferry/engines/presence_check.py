@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeferry.engine import LISTED_FINDINGS, CheckTotals
-from lakeferry.log import file_actions, references
+from lakeferry.log import file_identity, references
 from lakeferry.log.rewrite import Rewrite
 
 CONSIDERED = ("path", "size", "deletionVector", "stats")
@@ -48,7 +48,7 @@ def objects(
         ):
             rows = _rows(paths, sizes, pa.nulls(len(paths), pa.int64()), rename, root)
             keys = rows.column("key")
-            elsewhere = pc.match_substring_regex(keys, file_actions.ABSOLUTE_PATTERN)
+            elsewhere = pc.match_substring_regex(keys, file_identity.ABSOLUTE_PATTERN)
             elsewhere = pc.or_(elsewhere, pc.starts_with(keys, "../"))
             yield rows.filter(pc.invert(elsewhere))
 
@@ -69,7 +69,7 @@ def _rows(
     paths: pa.Array, sizes: pa.Array, records: pa.Array, rename: Rewrite, root: str
 ) -> pa.RecordBatch:
     paths = paths.cast(pa.string())
-    keys = file_actions.canonical_paths(rename(paths), root)
+    keys = file_identity.canonical_paths(rename(paths), root)
     return pa.RecordBatch.from_arrays([keys, paths, sizes, records], schema=ROWS)
 
 

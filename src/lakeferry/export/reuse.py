@@ -24,7 +24,7 @@ from lakeferry.export import surveys
 from lakeferry.export.manifest import Manifest
 from lakeferry.export.surveys import Survey, as_spark_spells
 from lakeferry.log import paths, references
-from lakeferry.log.file_actions import canonical_path, is_absolute_path
+from lakeferry.log.file_identity import canonical_path, is_absolute_path
 from lakeferry.log.lines import Lines
 from lakeferry.log.paths import LogFile
 from lakeferry.log.rewrite.listed_uris import LISTED_NAMES

@@ -27,6 +27,7 @@ from lakeferry.log import (
     checksum,
     features,
     file_actions,
+    file_identity,
     paths,
     properties,
     row_ids,
@@ -305,7 +306,7 @@ def _changes_data(winner: Lines) -> bool:
 
 
 def _paths(table: pa.Table, root: str) -> pa.Array:
-    return file_actions.canonical_paths(table["path"].combine_chunks(), root)
+    return file_identity.canonical_paths(table["path"].combine_chunks(), root)
 
 
 def encode_files(name: str, table: pa.Table) -> Iterator[bytes]:

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeferry.errors import CorruptLog
-from lakeferry.log import decoding, file_actions, latest_actions
+from lakeferry.log import decoding, file_actions, file_identity, latest_actions
 from lakeferry.log.actions import Action, CommitInfo, Json
 from lakeferry.log.decoding import Int, Long
 from lakeferry.log.latest_actions import LatestActions
@@ -184,7 +184,7 @@ class Lines(LatestActions):
                 table.filter((pc.field(ORDER.name) > first) & (pc.field(ORDER.name) <= last))
                 for table in tables
             ]
-            keys = pa.concat_arrays([file_actions.place_keys(table, root) for table in own])
+            keys = pa.concat_arrays([file_identity.place_keys(table, root) for table in own])
             if pc.count_distinct(keys).as_py() < len(keys):
                 why = "it has two actions of one file, and their order is unknown"
                 raise _unusable(path, why)

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeferry.errors import CorruptLog
-from lakeferry.log import checkpoint_read, file_actions, stats
+from lakeferry.log import checkpoint_read, file_actions, file_identity, stats
 from lakeferry.log.actions import CommitInfo, DomainMetadata, Metadata, Protocol, Txn
 from lakeferry.log.checkpoint_read import Rows
 from lakeferry.log.latest_actions import LatestActions
@@ -111,9 +111,9 @@ class Reconciliation:
 
     def _take_files(self, adds: pa.Table, removes: pa.Table) -> None:
         both = (adds, removes)
-        paths = [file_actions.identities(_whole(table["path"]), self._root) for table in both]
+        paths = [file_identity.identities(_whole(table["path"]), self._root) for table in both]
         vectors = [_whole(table["deletionVector"]) for table in both]
-        self._keys = pa.concat_arrays(list(map(file_actions.keys_of, paths, vectors)))
+        self._keys = pa.concat_arrays(list(map(file_identity.keys_of, paths, vectors)))
         self._paths = pc.unique(pa.concat_arrays(paths))
         newest = _newest(self._keys, _both(adds[ORDER.name], removes[ORDER.name]))
         self._adds = [_only(adds, newest)]
@@ -150,12 +150,12 @@ class Reconciliation:
         """Return the rows whose logical file isn't in any commit."""
         if not len(self._keys):
             return batch
-        paths = file_actions.identities(batch.column("path"), self._root)
+        paths = file_identity.identities(batch.column("path"), self._root)
         near = pc.is_in(paths, value_set=self._paths)
         if not pc.any(near).as_py():
             return batch
         vectors = batch.column("deletionVector").filter(near)
-        keys = file_actions.keys_of(paths.filter(near), vectors)
+        keys = file_identity.keys_of(paths.filter(near), vectors)
         stays = pc.invert(pc.is_in(keys, value_set=self._keys))
         return batch.filter(pc.replace_with_mask(pc.invert(near), near, stays))
 
@@ -212,7 +212,7 @@ def check_distinct(tables: Iterable[pa.Table], root: str, checkpoint_path: str |
     ``tables`` are its file actions that later commits don't override. It isn't known which of
     the two counts.
     """
-    keys = [file_actions.table_keys(table, root) for table in tables if table.num_rows]
+    keys = [file_identity.table_keys(table, root) for table in tables if table.num_rows]
     whole = pa.chunked_array(keys, pa.string())
     if pc.count_distinct(whole).as_py() < len(whole):
         raise checkpoint_read.corrupt(checkpoint_path or "", "it has two actions of one file")

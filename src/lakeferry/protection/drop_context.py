@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from lakeferry.engine import REWRITTEN, Engine, Observer, RewritePlan, unobserved
 from lakeferry.errors import CommitConflict
-from lakeferry.log import file_actions
+from lakeferry.log import file_actions, file_identity
 from lakeferry.log.actions import Metadata, changed
 from lakeferry.log.commit import Conflict, Transaction
 from lakeferry.log.replay import Snapshot, TableState
@@ -133,7 +133,7 @@ def _exactly(table: pa.Table, root: str) -> pa.Array:
         pc.fill_null(table[name].combine_chunks().cast(pa.string()), "")
         for name in ("baseRowId", "defaultRowCommitVersion")
     ]
-    return pc.binary_join_element_wise(file_actions.table_keys(table, root), *ids, "\n")
+    return pc.binary_join_element_wise(file_identity.table_keys(table, root), *ids, "\n")
 
 
 def with_properties(metadata: Metadata, changes: Mapping[str, str | None]) -> Metadata:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeferry.errors import LakeferryError, ObjectNotFound
-from lakeferry.log import file_actions, paths, references
+from lakeferry.log import file_identity, paths, references
 from lakeferry.log.paths import LogFileKind
 from lakeferry.log.rewrite import Adopted
 from lakeferry.redirect.enable import log_staging
@@ -149,7 +149,7 @@ def _always() -> bool:
 def brought_names(source: DeltaLog) -> pa.Array:
     """Return what the files that a source's log refers to are called at the target."""
     found = files_referred_to(source)
-    return file_actions.canonical_paths(Adopted(source.store.uri)(found), source.store.uri)
+    return file_identity.canonical_paths(Adopted(source.store.uri)(found), source.store.uri)
 
 
 def files_referred_to(log: DeltaLog) -> pa.Array:
@@ -168,7 +168,7 @@ def _owned_names(target: DeltaLog, source: DeltaLog) -> pa.Array:
 
 def _home_names(log: DeltaLog) -> pa.Array:
     found = _references(log, with_removed=True)["path"].combine_chunks()
-    return file_actions.canonical_paths(found, log.store.uri)
+    return file_identity.canonical_paths(found, log.store.uri)
 
 
 def _references(log: DeltaLog, *, with_removed: bool = False) -> pa.Table:

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from lakeferry.engine import ReplayPlan
 from lakeferry.errors import InvalidInput, ObjectNotFound
-from lakeferry.log import file_actions, references
+from lakeferry.log import file_identity, references
 from lakeferry.log.rewrite import Rewrite
 from lakeferry.log.segment import Segment
 from lakeferry.redirect.redirect_context import Setting
@@ -86,18 +86,18 @@ def _wanted(setting: Setting, log: DeltaLog, segment: Segment, rename: Rewrite) 
 
 
 def _may_lead_outside(paths: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
-    absolute = pc.match_substring_regex(paths, file_actions.ABSOLUTE_PATTERN)
+    absolute = pc.match_substring_regex(paths, file_identity.ABSOLUTE_PATTERN)
     return pc.or_(absolute, pc.match_substring(paths, "../"))
 
 
 def _folder(text: str, home: str) -> _Folder | None:
     """Return the folder that a path of a log begins with, unless it is below ``home``."""
     try:
-        uri = resolve_path(home, file_actions.identity(f"{text}{_LAST}", home))
+        uri = resolve_path(home, file_identity.identity(f"{text}{_LAST}", home))
         container, name = container_and_name(uri)
     except InvalidInput:
         return None
-    if not file_actions.is_absolute_path(text) and relative_name(home, uri) is not None:
+    if not file_identity.is_absolute_path(text) and relative_name(home, uri) is not None:
         return None
     folder = name.removesuffix(_LAST).rstrip("/")
     top = _PARTITIONS.sub("", folder)

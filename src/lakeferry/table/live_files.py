@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeferry.errors import CorruptLog, InvalidInput
-from lakeferry.log import file_actions
+from lakeferry.log import file_identity
 from lakeferry.log.deletion_vectors import relative_path
 from lakeferry.storage.uris import container_and_name, resolve_path
 
@@ -104,7 +104,7 @@ def _vector_uri(root: str, kind: str | None, path: str) -> str | None:
 def uri_of(root: str, path: str) -> str:
     """Return the absolute URI that a path in the log of the table at ``root`` means."""
     try:
-        return resolve_path(root, file_actions.identity(path, root))
+        return resolve_path(root, file_identity.identity(path, root))
     except InvalidInput as bad:
         raise _nowhere(path) from bad
 

@@ -15,7 +15,7 @@ from lakeferry.log import checkpoint_read, parquet, paths
 from lakeferry.log.actions import Sidecar
 from lakeferry.log.checkpoint_read import PROTOCOL_AND_METADATA, SMALL_ACTIONS, Rows
 from lakeferry.log.checksum import Checksum, decode_checksum, decode_counts
-from lakeferry.log.file_actions import is_absolute_path
+from lakeferry.log.file_identity import is_absolute_path
 from lakeferry.log.lines import Lines
 from lakeferry.log.parquet import FileBounds
 from lakeferry.log.paths import LogFile

@@ -27,7 +27,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeferry.log import features, file_actions
+from lakeferry.log import features, file_identity
 from lakeferry.log.actions import Metadata
 from lakeferry.log.replay import Snapshot
 from lakeferry.log.rewrite import Returned, adoption
@@ -212,7 +212,7 @@ def _keys(side: TableSide, other: TableSide) -> pa.Array:
     absolute URI.
     """
     paths, root = _paths(side), side.store.uri
-    spelled = file_actions.canonical_paths(paths, root)
+    spelled = file_identity.canonical_paths(paths, root)
     outside = pc.match_substring_regex(spelled, "^[A-Za-z][A-Za-z0-9+.-]*:/")
     if not pc.any(outside).as_py():
         return spelled
@@ -276,8 +276,8 @@ def _homes(path: str, side: TableSide, other: TableSide) -> Iterator[str]:
             # It is somebody else's folder of that name.
             return
         path = home
-        if not file_actions.is_absolute_path(path):
-            yield file_actions.canonical_path(path, root)
+        if not file_identity.is_absolute_path(path):
+            yield file_identity.canonical_path(path, root)
             continue
         uri = uri_of(root, path)
         name = relative_name(root, uri)

@@ -13,9 +13,9 @@ or the number of folders up::
 
 The last form is for tables that move twice. Actions that cancel each other still do so:
 
-* Data files are the same exactly if :func:`lakeferry.log.file_actions.identity` says so, at the old
-  place and at the new one. So the name is made from the identity: ``file:///x``, and ``/x`` in a
-  local table, get the same name as ``file:/x``. The way back returns the identity, which is
+* Data files are the same exactly if :func:`~lakeferry.log.file_identity.identity` says so, at the
+  old place and at the new one. So the name is made from the identity: ``file:///x``, and ``/x`` in
+  a local table, get the same name as ``file:/x``. The way back returns the identity, which is
   Spark's spelling: a ``remove`` that is brought back cancels the original ``add``, whatever its
   spelling.
 * Deletion vectors are the same if their descriptors are equal as text. So the name of a vector's
@@ -34,7 +34,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeferry.log import deletion_vectors, file_actions
+from lakeferry.log import deletion_vectors, file_identity
 from lakeferry.log.rewrite.path_rewrite import PlacedPaths
 
 ADOPTED_FOLDER = "_adopted"
@@ -78,7 +78,7 @@ class Adopted:
 
     def __call__(self, paths: pa.Array) -> pa.Array:
         """Return the paths for the log of the table that moves."""
-        absolute = pc.match_substring_regex(paths, file_actions.ABSOLUTE_PATTERN)
+        absolute = pc.match_substring_regex(paths, file_identity.ABSOLUTE_PATTERN)
         concerned = pc.or_(absolute, pc.match_substring(paths, f"{ADOPTED_FOLDER}/"))
         concerned = pc.or_(concerned, pc.match_substring(paths, _UP))
         if not pc.any(concerned).as_py():
@@ -88,9 +88,9 @@ class Adopted:
 
     def _name(self, path: str) -> str:
         vector = _VECTOR_NAME.search(path)
-        spelled = path if vector else file_actions.identity(path, self.root)
-        beside = file_actions.identity(path, self.root).startswith(_UP)
-        if not file_actions.is_absolute_path(path) and not beside:
+        spelled = path if vector else file_identity.identity(path, self.root)
+        beside = file_identity.identity(path, self.root).startswith(_UP)
+        if not file_identity.is_absolute_path(path) and not beside:
             if f"{ADOPTED_FOLDER}/" not in path:
                 return path
             return (
@@ -156,7 +156,7 @@ def _plain_name(spelled: str) -> str | None:
     place = _ABSENT if authority is None else authority or _EMPTY
     name = f"{ADOPTED_FOLDER}/{scheme or _ABSENT}/{place}{below}"
     # A path that normalising changes could get another file's name.
-    return name if file_actions.identity(name, "") == name else None
+    return name if file_identity.identity(name, "") == name else None
 
 
 def _name_beside(spelled: str) -> str | None:
@@ -165,7 +165,9 @@ def _name_beside(spelled: str) -> str | None:
     while below.startswith(_UP):
         below = below.removeprefix(_UP)
     name = f"{ADOPTED_FOLDER}/{_ABSENT}{(len(spelled) - len(below)) // len(_UP)}/{below}"
-    return name if file_actions.identity(name, "") == name and _from_name(name) == spelled else None
+    if file_identity.identity(name, "") != name or _from_name(name) != spelled:
+        return None
+    return name
 
 
 def _from_name(name: str) -> str:

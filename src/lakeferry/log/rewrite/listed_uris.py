@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakeferry.errors import CorruptLog
-from lakeferry.log import file_actions
+from lakeferry.log import file_identity
 from lakeferry.log.decoding import decode_odd
 from lakeferry.log.rewrite.line_rewrite import change_path, rewrite_lines
 from lakeferry.log.rewrite.path_rewrite import (
@@ -105,7 +105,7 @@ class Listed:
     def resolve(self, paths: pa.Array) -> Resolved:
         """Look paths up."""
         paths = self._unbound(paths.cast(pa.string()))
-        absolute = pc.match_substring_regex(paths, file_actions.ABSOLUTE_PATTERN)
+        absolute = pc.match_substring_regex(paths, file_identity.ABSOLUTE_PATTERN)
         if not pc.any(absolute).as_py():
             return self._look_up(paths, paths, absolute)
         whole = pc.replace_substring_regex(paths, "^/+", f"{self.home}/", max_replacements=1)
@@ -121,13 +121,13 @@ class Listed:
             return paths
         spelled = [
             self._beside(path) if path.startswith(_UP) else path
-            for path in file_actions.identities(paths.filter(up), self.root).to_pylist()
+            for path in file_identity.identities(paths.filter(up), self.root).to_pylist()
         ]
         return pc.replace_with_mask(paths, up, pa.array(spelled, pa.string()))
 
     def _beside(self, path: str) -> str:
         """Return the URI of a file outside of the table's folder, in the same container."""
-        whole = file_actions.identity(f"{self.root}/{path}", self.root)
+        whole = file_identity.identity(f"{self.root}/{path}", self.root)
         container = _CONTAINER.match(f"{self.root}/")
         # What leads out of a ref of lakeFS would otherwise be taken for a file of another ref.
         if container is None or not whole.startswith(container[0]) or _OUTSIDE.search(whole):
@@ -139,7 +139,7 @@ class Listed:
         return whole
 
     def _look_up(self, whole: pa.Array, relative: pa.Array, elsewhere: pa.Array) -> Resolved:
-        names = file_actions.canonical_paths(relative, self.root)
+        names = file_identity.canonical_paths(relative, self.root)
         found = self._find(names)
         unlisted = pc.and_(pc.is_null(found), pc.invert(elsewhere))
         lead = pa.scalar(root_prefix(self.fallback), pa.string())
@@ -147,7 +147,7 @@ class Listed:
         if self.addresses is None:
             # An absolute path below the table stays: its identity differs from that of the relative
             # one.
-            stays = pc.match_substring_regex(whole, file_actions.ABSOLUTE_PATTERN)
+            stays = pc.match_substring_regex(whole, file_identity.ABSOLUTE_PATTERN)
             return Resolved(pc.if_else(stays, whole, uris), unlisted, elsewhere, names)
         uris = pc.if_else(elsewhere, whole, uris)
         uris = pc.coalesce(self.addresses.take(found).cast(pa.string()), uris)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeferry.errors import InvalidInput
-from lakeferry.log import deletion_vectors, file_actions
+from lakeferry.log import deletion_vectors, file_identity
 
 Rewrite = Callable[[pa.Array], pa.Array]
 """Maps paths of a log, percent-encoded, to paths for the other log."""
@@ -171,9 +171,9 @@ class PlacedPaths:
         )
 
     def _placed(self, path: str) -> str:
-        if not file_actions.identity(path, self.root).startswith("../"):
+        if not file_identity.identity(path, self.root).startswith("../"):
             return path
-        return file_actions.identity(f"{root_prefix(self.root)}{path}", self.root)
+        return file_identity.identity(f"{root_prefix(self.root)}{path}", self.root)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +214,7 @@ def rewrite_vectors(vectors: Sequence[tuple[str, str]], rewrite: Rewrite) -> lis
         changed[vector] = vector
         if before is None or after is None or after == before:
             continue
-        if file_actions.is_absolute_path(after):
+        if file_identity.is_absolute_path(after):
             changed[vector] = ("p", after)
         elif (descriptor := deletion_vectors.relative_descriptor(after)) is not None:
             changed[vector] = ("u", descriptor)

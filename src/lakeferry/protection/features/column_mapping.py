@@ -6,7 +6,7 @@ import msgspec
 import pyarrow.compute as pc
 
 from lakeferry.engine import RewritePlan
-from lakeferry.log import file_actions
+from lakeferry.log import file_identity
 from lakeferry.log.actions import DomainMetadata, Metadata
 from lakeferry.log.commit import Conflict, Reads, Transaction
 from lakeferry.log.lines import Lines
@@ -46,10 +46,10 @@ class DropColumnMapping(DroppableFeature):
                 done, made_by = None, before
             if done is not None:
                 done = done.still_valid(live, work.location)
-                known = file_actions.table_keys(done.old, work.location)
+                known = file_identity.table_keys(done.old, work.location)
                 live = live.filter(
                     pc.invert(
-                        pc.is_in(file_actions.table_keys(live, work.location), value_set=known)
+                        pc.is_in(file_identity.table_keys(live, work.location), value_set=known)
                     )
                 )
             plan = RewritePlan(work.log.store.config, live, before, after, only_where_needed=False)

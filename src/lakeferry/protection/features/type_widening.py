@@ -6,7 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeferry.engine import RewritePlan
-from lakeferry.log import file_actions
+from lakeferry.log import file_identity
 from lakeferry.log.actions import Metadata
 from lakeferry.log.commit import Conflict, Reads, Transaction
 from lakeferry.log.lines import Lines
@@ -38,7 +38,7 @@ class DropTypeWidening(DroppableFeature):
                 return snapshot.version
             if checked_by is None or not follow_alike(snapshot.metadata, checked_by):
                 checked, checked_by = None, snapshot.metadata
-            own = file_actions.table_keys(snapshot.files, work.location)
+            own = file_identity.table_keys(snapshot.files, work.location)
             unsure = snapshot.files
             if checked is not None:
                 unsure = unsure.filter(pc.invert(pc.is_in(own, value_set=checked)))

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from lakeferry.engine import CheckPlan
 from lakeferry.errors import Diverged, MissingFile
-from lakeferry.log import file_actions, row_ids
+from lakeferry.log import file_actions, file_identity, row_ids
 from lakeferry.log.actions import DomainMetadata, Txn
 from lakeferry.log.commit import Conflict, Reads, Transaction
 from lakeferry.log.lines import Lines
@@ -193,8 +193,8 @@ def change_of(
     """Return the changes with which the source becomes equal to the target."""
     coming = _rewritten(theirs.files, rewrite)
     my_keys, their_keys = (
-        file_actions.table_keys(mine.files, root),
-        file_actions.table_keys(coming, root),
+        file_identity.table_keys(mine.files, root),
+        file_identity.table_keys(coming, root),
     )
     adds = coming.filter(pc.invert(pc.is_in(their_keys, value_set=my_keys)))
     gone = mine.files.filter(pc.invert(pc.is_in(my_keys, value_set=their_keys)))

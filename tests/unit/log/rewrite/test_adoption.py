@@ -7,7 +7,7 @@ import json
 import pyarrow as pa
 import pytest
 
-from lakeferry.log import file_actions
+from lakeferry.log import file_identity
 from lakeferry.log.rewrite import Adopted, Returned, rewrite_lines, rewrite_vectors
 
 LOCAL = "file:///lake/clone"
@@ -71,8 +71,8 @@ def test_spellings_of_one_path_get_one_name_and_come_home_as_that_path(
 ) -> None:
     names = adopted(*spellings)
     assert len(set(names)) == 1
-    home = file_actions.identity(returned(names[0])[0], LOCAL)
-    assert {file_actions.identity(path, LOCAL) for path in spellings} == {home}
+    home = file_identity.identity(returned(names[0])[0], LOCAL)
+    assert {file_identity.identity(path, LOCAL) for path in spellings} == {home}
 
 
 @pytest.mark.parametrize(
@@ -87,9 +87,9 @@ def test_spellings_of_one_path_get_one_name_and_come_home_as_that_path(
 )
 def test_two_paths_stay_two(paths: list[str]) -> None:
     names = adopted(*paths)
-    assert len({file_actions.identity(name, BUCKET) for name in names}) == len(paths)
-    assert [file_actions.identity(path, LOCAL) for path in returned(*names)] == [
-        file_actions.identity(path, LOCAL) for path in paths
+    assert len({file_identity.identity(name, BUCKET) for name in names}) == len(paths)
+    assert [file_identity.identity(path, LOCAL) for path in returned(*names)] == [
+        file_identity.identity(path, LOCAL) for path in paths
     ]
 
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakeferry.errors import CorruptLog, InvalidInput
-from lakeferry.log import file_actions
+from lakeferry.log import file_identity
 from lakeferry.log.parquet import schema_of
 from lakeferry.log.rewrite import (
     Absolute,
@@ -75,7 +75,7 @@ def test_an_absolute_path_below_the_root_is_marked_and_comes_back_absolute(schem
     marked = _there(line)
     assert marked == line.replace("table", "tabl%65")
     path = json.loads(marked)["add"]["path"]
-    assert file_actions.canonical_path(path, ROOT) == f"{ROOT}/x"
+    assert file_identity.canonical_path(path, ROOT) == f"{ROOT}/x"
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_in_a_local_table_a_path_without_a_scheme_is_marked_too() -> None:
         "file:///data/%74/x",
         "/data/u/x",
     ]
-    identities = file_actions.identities(there, "file:///other/place").to_pylist()
+    identities = file_identity.identities(there, "file:///other/place").to_pylist()
     assert len(set(identities[1:4])) == 1
     assert identities[0] not in identities[1:]
     assert Relative(root)(there).to_pylist() == paths

@@ -1,7 +1,7 @@
 """Reads a task's log files into rows that Spark can reconcile.
 
 A row is a file action with the columns that decide whether it counts: ``kind`` (``add`` or
-``remove``), ``key`` (the logical file, by :func:`lakeferry.log.file_actions.keys`) and ``rank``
+``remove``), ``key`` (the logical file, by :func:`lakeferry.log.file_identity.keys`) and ``rank``
 (its position among all commits; null for a checkpoint's rows). Actions that aren't about files are
 rows with the action's text in ``raw`` and a unique key, so that they reach the driver unchanged.
 Their kind is ``line`` if the text was read from a line, ``value`` if it was made from Parquet's
@@ -26,7 +26,7 @@ from lakeferry.engines.spark.tasks.log_plan import (
     Piece,
 )
 from lakeferry.errors import CorruptLog, ObjectNotFound
-from lakeferry.log import actions, checkpoint_read, file_actions, parquet
+from lakeferry.log import actions, checkpoint_read, file_actions, file_identity, parquet
 from lakeferry.log.actions import Action
 from lakeferry.log.checkpoint_read import SMALL_ACTIONS, Rows
 from lakeferry.log.lines import ORDER, Lines
@@ -214,7 +214,7 @@ def _rows(
     whole = file_actions.conform(batch.to_struct_array(), pa.schema([*known, *unknown]))
     columns = {name: whole.column(name) for name in known.names}
     columns["kind"] = pa.repeat(pa.scalar(action), len(batch))
-    columns["key"] = file_actions.keys(whole.column("path"), whole.column("deletionVector"), root)
+    columns["key"] = file_identity.keys(whole.column("path"), whole.column("deletionVector"), root)
     columns["rank"] = ranks
     if file_actions.RAW.name in batch.schema.names:
         columns["raw"] = batch.column(file_actions.RAW.name).cast(pa.binary())

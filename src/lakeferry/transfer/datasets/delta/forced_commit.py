@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import pyarrow.compute as pc
 
-from lakeferry.log import actions, features, file_actions, protocols, row_ids
+from lakeferry.log import actions, features, file_actions, file_identity, protocols, row_ids
 from lakeferry.log.actions import DomainMetadata, Metadata
 from lakeferry.log.commit import Reads, Transaction
 from lakeferry.log.replay import Snapshot
@@ -26,8 +26,8 @@ def transaction(
     mine: Snapshot, theirs: Snapshot, root: str, origin: str, txn_id: str, now_ms: int
 ) -> Transaction:
     """Return what makes ``mine``, at ``root``, equal to ``theirs``, whose head is ``origin``."""
-    my_keys = file_actions.table_keys(mine.files, root)
-    their_keys = file_actions.table_keys(theirs.files, root)
+    my_keys = file_identity.table_keys(mine.files, root)
+    their_keys = file_identity.table_keys(theirs.files, root)
     adds = theirs.files.filter(pc.invert(pc.is_in(their_keys, value_set=my_keys)))
     gone = mine.files.filter(pc.invert(pc.is_in(my_keys, value_set=their_keys)))
     needed = features.implied_features(theirs.protocol) - features.REDIRECT_FEATURES

@@ -14,7 +14,7 @@ import msgspec
 from lakeferry.errors import CorruptLog, InvalidInput, UnsupportedFeature
 from lakeferry.log import decoding, features, paths
 from lakeferry.log.actions import CommitInfo
-from lakeferry.log.file_actions import identity, is_absolute_path
+from lakeferry.log.file_identity import identity, is_absolute_path
 from lakeferry.log.lines import Lines, each_line
 from lakeferry.log.references import NamedFile
 from lakeferry.storage.uris import decode_name, leads_outside
