@@ -1,7 +1,7 @@
 """Computes the statistics of a file that is being written, as JSON for its ``add``.
 
 Implements the writer's side of the protocol's "Per-file Statistics", as delta-spark writes them.
-:func:`~lakeferry.log.stats_types.stats_type` decides which columns have statistics; names are
+:func:`~lakeferry.log.stats_columns.stats_type` decides which columns have statistics; names are
 those of the file.
 
 Bounds always include all values: strings are cut to :data:`PREFIX_CHARACTERS`, and a cut largest
@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from lakeferry.log import schema, stats
 from lakeferry.log.actions import Metadata
-from lakeferry.log.stats_types import stats_type
+from lakeferry.log.stats_columns import stats_type
 
 PREFIX_CHARACTERS = 32
 _LAST_ASCII, _LAST_CHARACTER = "\x7f", "\U0010ffff"

@@ -28,7 +28,7 @@ from lakeferry.log.last_checkpoint import Hint
 from lakeferry.log.partition_values import parse_partition_values
 from lakeferry.log.paths import LogFileKind
 from lakeferry.log.replay import Snapshot
-from lakeferry.log.stats_types import partition_type, stats_type
+from lakeferry.log.stats_columns import partition_type, stats_type
 
 ROW_GROUP_ROWS = 131_072
 SIDECAR_ROWS = 500_000

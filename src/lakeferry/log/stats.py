@@ -1,7 +1,7 @@
 """Parses and formats file statistics.
 
-Implements the protocol's "Per-file Statistics". Their types are
-:mod:`lakeferry.log.stats_types`'. Statistics are hints: a value that can't be parsed becomes null.
+Implements the protocol's "Per-file Statistics". :mod:`lakeferry.log.stats_columns` decides their
+types. Statistics are hints: a value that can't be parsed becomes null.
 
 Python objects exist for one bounded chunk of rows at a time.
 """

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from lakeferry.engines.file_statistics import FileStatistics
 from lakeferry.log import stats
 from lakeferry.log.actions import Metadata
-from lakeferry.log.stats_types import stats_type
+from lakeferry.log.stats_columns import stats_type
 
 INSTANT, LOCAL = pa.timestamp("us", "UTC"), pa.timestamp("us")
 

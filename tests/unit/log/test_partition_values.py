@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from lakeferry.log.partition_values import parse_partition_values
-from lakeferry.log.stats_types import partition_type
-from tests.unit.log.test_stats_types import schema_of
+from lakeferry.log.stats_columns import partition_type
+from tests.unit.log.test_stats_columns import schema_of
 
 PARTITIONS = {
     "s": "string",

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pytest
 
 from lakeferry.log.stats import format_stats, parse_stats
-from lakeferry.log.stats_types import stats_type
-from tests.unit.log.test_stats_types import EVERY_TYPE, INSTANT, schema_of
+from lakeferry.log.stats_columns import stats_type
+from tests.unit.log.test_stats_columns import EVERY_TYPE, INSTANT, schema_of
 
 TEXT = (
     '{"numRecords":3,"minValues":{"i8":-1,"i16":-2,"i32":-3,"i64":-9223372036854775808,"f":1.5,'

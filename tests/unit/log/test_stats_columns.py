@@ -1,4 +1,4 @@
-"""Types of statistics and partition values.
+"""Which columns have statistics, and the types of statistics and partition values.
 
 The types of ``EVERY_TYPE`` are those of a checkpoint that delta-spark 4.4.0 wrote for a table with
 these columns.
@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 from lakeferry.errors import CorruptLog
-from lakeferry.log.stats_types import partition_type, stats_type
+from lakeferry.log.stats_columns import partition_type, stats_type
 
 INSTANT = pa.timestamp("us", "UTC")
 EVERY_TYPE: dict[str, Any] = {

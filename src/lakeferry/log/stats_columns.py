@@ -1,4 +1,4 @@
-"""Decides the types of parsed statistics and of parsed partition values.
+"""Decides which columns have statistics, and the types of parsed statistics and partition values.
 
 Implements the parts of the protocol's "Checkpoint Schema" that concern ``add.stats_parsed`` and
 ``add.partitionValues_parsed``. The types are those that delta-spark gives them:
