@@ -32,7 +32,8 @@ from lakeferry.log.features import REDIRECT_FEATURES
 from lakeferry.redirect import cancel, freeze, read_entry, resuming
 from lakeferry.redirect.disable import disabling
 from lakeferry.redirect.enable import enabling
-from lakeferry.redirect.entry import Data, Mode, Rule
+from lakeferry.redirect.entry import Data, Mode
+from lakeferry.redirect.no_redirect_rules import Rule
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.resolve import Resolver
 from lakeferry.redirect.states import RedirectState

@@ -23,8 +23,9 @@ from lakeferry.redirect import cancel, resuming
 from lakeferry.redirect.disable import disabling
 from lakeferry.redirect.enable import enabling
 from lakeferry.redirect.enable.preflight import Request
-from lakeferry.redirect.entry import Data, Mode, Rule
+from lakeferry.redirect.entry import Data, Mode
 from lakeferry.redirect.move import Outcome
+from lakeferry.redirect.no_redirect_rules import Rule
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.states import RedirectState
 from lakeferry.table import DeltaLog

@@ -22,7 +22,8 @@ from lakeferry.log import deletion_vectors, file_actions
 from lakeferry.log.commit import Conflict, Transaction
 from lakeferry.redirect import read_entry
 from lakeferry.redirect.enable.preflight import Request
-from lakeferry.redirect.entry import Data, Mode, Redirect, RedirectTarget, Rule, TargetKind
+from lakeferry.redirect.entry import Data, Mode, Redirect, RedirectTarget, TargetKind
+from lakeferry.redirect.no_redirect_rules import Rule
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.storage import Store
 from lakeferry.table import DeltaLog

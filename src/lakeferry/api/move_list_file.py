@@ -13,7 +13,7 @@ from typing import Any
 
 from lakeferry.catalogs import split_name
 from lakeferry.errors import InvalidInput
-from lakeferry.redirect import entry
+from lakeferry.redirect import no_redirect_rules
 from lakeferry.redirect.entry import Data, Dialect, Mode
 from lakeferry.storage import normalise
 
@@ -117,7 +117,7 @@ def _value(column: str, text: str) -> Any:
             return tuple(_one_of(each.strip(), known) for each in text.split(","))
         case "rule":
             rules = tuple(each.strip() for each in text.split(";") if each.strip())
-            entry.parse_rules(rules)
+            no_redirect_rules.parse_rules(rules)
             return rules
         case "to_existing" | "unverified" | "managed":
             return _TRUTHS[_one_of(text.lower(), list(_TRUTHS))]

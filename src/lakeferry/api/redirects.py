@@ -28,8 +28,8 @@ from lakeferry.errors import InvalidInput
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.redirect import (
     cancel,
-    entry,
     freeze,
+    no_redirect_rules,
     read_entry,
     received_entry_commands,
     rehearsal,
@@ -340,7 +340,7 @@ class Redirects:
             _chosen(Mode, mode, "--mode"),
             moved,
             tuple(_chosen(Dialect, each, "--dialect") for each in dialects),
-            entry.parse_rules(rules),
+            no_redirect_rules.parse_rules(rules),
             not unverified,
             self._engines.wanted,
             replace_closed_target,

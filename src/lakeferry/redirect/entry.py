@@ -6,14 +6,14 @@ defines the transitions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from lakeferry.errors import InvalidInput, RedirectSpecInvalid
+from lakeferry.errors import RedirectSpecInvalid
 from lakeferry.redirect.managed_target import ManagedTarget
+from lakeferry.redirect.no_redirect_rules import Rule, matching_rule
 from lakeferry.redirect.states import RedirectState
 from lakeferry.storage.uris import same_place, shell_safe
 
@@ -63,38 +63,11 @@ _FEATURES = {
     (Dialect.DELTA_SPARK, Mode.READER_WRITER): "redirectReaderWriter-preview",
     (Dialect.DELTA_SPARK, Mode.WRITER_ONLY): "redirectWriterOnly-preview",
 }
-_VACUUM = ("VACUUM START", "VACUUM END")
 
 
 def feature_of(dialect: Dialect, mode: Mode) -> str:
     """Return the table feature for a mode in a dialect."""
     return _FEATURES[dialect, mode]
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """Applications that stay at the source (all, if none is named), and what they may commit."""
-
-    app_name: str | None
-    operations: tuple[str, ...] = ()
-
-    def matches(self, app_name: str | None) -> bool:
-        """Return whether the rule applies to sessions with that name."""
-        if self.app_name is None:
-            return True
-        return app_name is not None and app_name.lower() == self.app_name.lower()
-
-    def allows(self, operation: str) -> bool:
-        """Return whether the rule allows an operation, by its name in ``commitInfo``."""
-        return operation.upper() in {name.upper() for name in self.operations}
-
-    def __str__(self) -> str:
-        """Show it as the command line takes it."""
-        return f"{self.app_name or ''}:{','.join(self.operations)}"
-
-    def as_document(self) -> dict[str, Any]:
-        """Return the rule as ``redirect status`` shows it."""
-        return {"app_name": self.app_name, "operations": list(self.operations)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,11 +179,10 @@ class Redirect:
         return tuple(dict.fromkeys(feature_of(dialect, self.mode) for dialect in self.dialects))
 
     def rule_for(self, app_name: str | None) -> Rule | None:
-        """Return the rule that applies to a session; a rule that names its app comes first."""
+        """Return the rule that applies to a session while the redirect is READY, if any."""
         if self.state is not RedirectState.READY:
             return None
-        matching = [rule for rule in self.rules if rule.matches(app_name)]
-        return min(matching, key=lambda rule: rule.app_name is None, default=None)
+        return matching_rule(self.rules, app_name)
 
     def in_state(self, state: RedirectState, **changes: Any) -> Redirect:
         """Return a copy in another state, with other ``changes``."""
@@ -265,21 +237,3 @@ def check_own_redirect(redirect: Redirect, table: str) -> None:
 def plain_path(uri: str) -> str:
     """Return the decoded path of a URI, which is what delta-spark compares."""
     return unquote(urlsplit(uri).path) if uri else ""
-
-
-def parse_rules(texts: Iterable[str]) -> tuple[Rule, ...]:
-    """Return rules parsed from ``APP:OP,OP``; without an app a rule applies to all sessions."""
-    rules = []
-    for text in texts:
-        app, colon, operations = text.rpartition(":")
-        if not colon:
-            raise InvalidInput(
-                f"{text!r} isn't a rule", remedy="write APP:OPERATION,OPERATION or :OPERATION"
-            )
-        names = [name.strip() for name in operations.split(",") if name.strip()]
-        # VACUUM makes two commits, each with a name of its own.
-        spread = [
-            each for name in names for each in (_VACUUM if name.upper() == "VACUUM" else (name,))
-        ]
-        rules.append(Rule(app.strip() or None, tuple(spread)))
-    return tuple(rules)

@@ -31,13 +31,13 @@ from lakeferry.redirect.entry import (
     Mode,
     Redirect,
     RedirectTarget,
-    Rule,
     TargetCommit,
     TargetKind,
     feature_of,
     plain_path,
 )
 from lakeferry.redirect.managed_target import managed_target_of
+from lakeferry.redirect.no_redirect_rules import Rule
 from lakeferry.redirect.states import RedirectState
 from lakeferry.storage import normalise
 from lakeferry.storage.uris import same_place, split

@@ -32,7 +32,8 @@ from lakeferry.redirect import (
     redirect_commits,
 )
 from lakeferry.redirect.enable import move_record
-from lakeferry.redirect.entry import Data, Redirect, Rule
+from lakeferry.redirect.entry import Data, Redirect
+from lakeferry.redirect.no_redirect_rules import Rule
 from lakeferry.redirect.resolve import find_in_catalog
 from lakeferry.redirect.states import RedirectState
 from lakeferry.storage import Store

@@ -47,7 +47,8 @@ from lakeferry.log import features, paths
 from lakeferry.log.paths import LogFile
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.redirect import lineage, move, read_entry, received_entries
-from lakeferry.redirect.entry import Redirect, RedirectTarget, Rule
+from lakeferry.redirect.entry import Redirect, RedirectTarget
+from lakeferry.redirect.no_redirect_rules import Rule
 from lakeferry.redirect.states import RedirectState
 from lakeferry.storage import Store, normalise, open_store
 from lakeferry.storage.uris import same_place, shell_safe

@@ -10,7 +10,8 @@ from lakeferry.log.replay import TableState as TableState
 from lakeferry.redirect import lineage, read_entry, received_entries, redirect_findings
 from lakeferry.redirect.enable import unfinished_move as unfinished
 from lakeferry.redirect.enable.unfinished_move import Unfinished
-from lakeferry.redirect.entry import Redirect, Rule
+from lakeferry.redirect.entry import Redirect
+from lakeferry.redirect.no_redirect_rules import Rule
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.resolve import find_in_catalog, target_missing
 from lakeferry.redirect.states import RedirectState

@@ -45,7 +45,7 @@ retried(
     f"redirect|enable|{T}|sql:a.b.t|--location|{{lake}}/n",
 )
 retried(
-    "entry.py: write APP:OPERATION,OPERATION or :OPERATION",
+    "no_redirect_rules.py: write APP:OPERATION,OPERATION or :OPERATION",
     f"redirect|enable|{T}|{{lake}}/n|--rule|VACUUM START",
     f"redirect|enable|{T}|{{lake}}/n|--rule|:VACUUM START",
 )

@@ -6,15 +6,8 @@ import json
 
 from lakeferry.log.actions import Metadata, Protocol
 from lakeferry.redirect import dialects
-from lakeferry.redirect.entry import (
-    Dialect,
-    Journal,
-    Mode,
-    Redirect,
-    RedirectTarget,
-    Rule,
-    TargetKind,
-)
+from lakeferry.redirect.entry import Dialect, Journal, Mode, Redirect, RedirectTarget, TargetKind
+from lakeferry.redirect.no_redirect_rules import Rule
 from lakeferry.redirect.redirect_commits import Bare, bare
 from lakeferry.redirect.states import RedirectState
 

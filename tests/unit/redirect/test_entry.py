@@ -1,37 +1,12 @@
-"""Entries as values: rules, and whose entry it is."""
+"""Entries as values: whose entry it is."""
 
 from __future__ import annotations
 
-import pytest
-
-from lakeferry.errors import InvalidInput
-from lakeferry.redirect import entry
-from lakeferry.redirect.entry import Mode, Redirect, RedirectTarget, Rule, TargetKind
+from lakeferry.redirect.entry import Mode, Redirect, RedirectTarget, TargetKind
 from lakeferry.redirect.states import RedirectState
 
 SOURCE = "s3://old/t"
 PLACE = RedirectTarget(TargetKind.OBJECT_STORE, "s3://new/t")
-RULES = (Rule("maintenance", ("VACUUM START", "VACUUM END")), Rule(None, ("REFRESH UNIFORM",)))
-
-
-def test_a_rule_for_an_app_comes_before_one_for_everybody() -> None:
-    redirect = Redirect(Mode.WRITER_ONLY, RedirectState.READY, target=PLACE, rules=RULES[::-1])
-    assert redirect.rule_for("MAINTENANCE") == RULES[0]
-    assert redirect.rule_for("other") == RULES[1]
-    assert redirect.rule_for(None) == RULES[1]
-    assert RULES[0].allows("vacuum start")
-    assert not RULES[0].allows("VACUUM")
-    assert not RULES[0].allows("WRITE")
-
-
-def test_rules_are_written_as_the_command_line_takes_them() -> None:
-    assert entry.parse_rules(["maintenance:VACUUM", ":WRITE, DELETE", "reader:"]) == (
-        Rule("maintenance", ("VACUUM START", "VACUUM END")),
-        Rule(None, ("WRITE", "DELETE")),
-        Rule("reader", ()),
-    )
-    with pytest.raises(InvalidInput):
-        entry.parse_rules(["no colon"])
 
 
 def test_the_target_is_not_a_cycle_of_itself() -> None:

@@ -19,10 +19,10 @@ from lakeferry.redirect.entry import (
     Mode,
     Redirect,
     RedirectTarget,
-    Rule,
     TargetKind,
     feature_of,
 )
+from lakeferry.redirect.no_redirect_rules import Rule
 from lakeferry.redirect.redirect_commits import Bare
 from lakeferry.redirect.states import RedirectState
 

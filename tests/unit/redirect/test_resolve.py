@@ -13,7 +13,8 @@ from lakeferry.errors import (
 )
 from lakeferry.redirect.disable import disabling
 from lakeferry.redirect.enable import enabling
-from lakeferry.redirect.entry import Data, Rule
+from lakeferry.redirect.entry import Data
+from lakeferry.redirect.no_redirect_rules import Rule
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.resolve import CACHE_SECONDS, Resolver
 from tests.support.history import Append, Checkpoint, History

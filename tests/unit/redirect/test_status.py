@@ -8,7 +8,7 @@ from lakeferry.errors import RedirectInProgress
 from lakeferry.redirect import resuming, status
 from lakeferry.redirect.disable import disabling
 from lakeferry.redirect.enable import enabling
-from lakeferry.redirect.entry import Rule
+from lakeferry.redirect.no_redirect_rules import Rule
 from lakeferry.redirect.states import RedirectState
 from tests.support import plans
 from tests.support.history import Append, History

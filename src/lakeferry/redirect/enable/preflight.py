@@ -27,10 +27,10 @@ from lakeferry.redirect.entry import (
     Mode,
     Redirect,
     RedirectTarget,
-    Rule,
     TargetKind,
 )
 from lakeferry.redirect.managed_target import ManagedTarget
+from lakeferry.redirect.no_redirect_rules import Rule
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.states import RedirectState
 from lakeferry.storage import Store

@@ -9,7 +9,8 @@ from lakeferry.log.commit import Transaction
 from lakeferry.redirect.disable import disabling
 from lakeferry.redirect.disable.disabling import WithdrawalOptions
 from lakeferry.redirect.enable import enabling
-from lakeferry.redirect.entry import Data, Mode, Rule
+from lakeferry.redirect.entry import Data, Mode
+from lakeferry.redirect.no_redirect_rules import Rule
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.states import RedirectState
 from tests.support.history import Append, Checkpoint, DeleteRows, History, Layout

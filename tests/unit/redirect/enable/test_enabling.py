@@ -21,7 +21,8 @@ from lakeferry.log.commit import Transaction
 from lakeferry.log.replay import TableState
 from lakeferry.redirect import cancel
 from lakeferry.redirect.enable import enabling
-from lakeferry.redirect.entry import Data, Mode, Rule
+from lakeferry.redirect.entry import Data, Mode
+from lakeferry.redirect.no_redirect_rules import Rule
 from lakeferry.redirect.states import RedirectState
 from lakeferry.table import DeltaLog
 from tests.support.history import Append, Change, Checkpoint, DeleteRows, History, Kind, Layout

@@ -17,7 +17,8 @@ from lakeferry.errors import (
 from lakeferry.redirect import cancel, freeze, resuming, status
 from lakeferry.redirect.disable import disabling
 from lakeferry.redirect.enable import enabling, move_record
-from lakeferry.redirect.entry import Data, Dialect, Mode, Rule
+from lakeferry.redirect.entry import Data, Dialect, Mode
+from lakeferry.redirect.no_redirect_rules import Rule
 from lakeferry.redirect.states import RedirectState
 from tests.support import plans
 from tests.support.history import Append, History
