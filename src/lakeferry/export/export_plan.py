@@ -1,7 +1,7 @@
 """Surveys source and target of an export and makes the plan, without writing.
 
-The source is listed, the target inspected, and both are combined in a plan. A target that
-belongs to somebody else, or to which somebody else has written, is refused.
+The source is listed, the target (:mod:`~lakeferry.export.export_place`) is inspected, and both are
+combined in a plan.
 """
 
 from __future__ import annotations
@@ -9,103 +9,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lakeferry.errors import CommitConflict, Forbidden, ObjectNotFound, Unauthorized
-from lakeferry.export import exported_log, manifest, reuse, surveys
+from lakeferry.errors import Forbidden, Unauthorized
+from lakeferry.export import exported_log, reuse, surveys
 from lakeferry.export.export_context import ExportContext
+from lakeferry.export.export_place import Earlier, ExportPlace
 from lakeferry.export.exported_log import Content
-from lakeferry.export.manifest import MANIFEST_FOLDER, ExportedFile, Manifest
-from lakeferry.export.origins import ExportTarget, Origin
+from lakeferry.export.manifest import ExportedFile, Manifest
+from lakeferry.export.origins import Origin
 from lakeferry.export.reuse import ReuseSurvey
 from lakeferry.export.surveys import Survey
 from lakeferry.log import paths
 from lakeferry.log.checkpoint_read import Rows
 from lakeferry.log.lines import Lines
 from lakeferry.log.segment import Segment
-from lakeferry.storage import Store
 from lakeferry.table import DeltaLog, load
 
 _SMALL = ("protocol", "metaData", "sidecar")
-Earlier = tuple[Manifest, str]
-"""An export that a later one can reuse, and its folder."""
-
-
-class Lost(Exception):
-    """The target, or an export to reuse, has changed since it was inspected."""
-
-
-@dataclass(frozen=True, slots=True)
-class ExportPlace:
-    """The target of an export, and its manifest if there is one."""
-
-    target: ExportTarget
-    source: str
-    there: Manifest | None
-
-    @classmethod
-    def claimed(cls, target: ExportTarget, source: str) -> ExportPlace:
-        """Inspect a target; raise an error if it belongs to somebody else."""
-        found = manifest.read_manifest(target.place)
-        if found is None and _has_something(target.place):
-            # Another export of the same source may have begun since.
-            found = manifest.read_manifest(target.place)
-            if found is None:
-                strange = "there are files that Lakeferry hasn't exported"
-                raise _taken(target, source, strange)
-        if found is not None and found.source != source:
-            raise _taken(target, source, f"it holds an export of {found.source}")
-        return cls(target, source, found)
-
-    def taken(self, cause: str) -> CommitConflict:
-        """Return the error for a target that can't be used."""
-        return _taken(self.target, self.source, cause)
-
-    def earlier(self) -> Earlier | None:
-        """Return the last export that this one can reuse."""
-        found = self.target.last()
-        return found if found is not None and found[0].source == self.source else None
-
-    def present(self) -> frozenset[str]:
-        """Return the log files at the target; raise an error if somebody else has written there."""
-        if self.there is None:
-            return frozenset()
-        listed = self.target.place.list(f"{paths.LOG_DIR}/")
-        names = [entry.path for entry in listed if not entry.path.startswith(f"{MANIFEST_FOLDER}/")]
-        parsed = {name: paths.parse(name) for name in names}
-        for name, file in parsed.items():
-            # Older versions may be left over from exports that ran at the same time.
-            if file is not None and file.version > self.there.highest:
-                if manifest.read_manifest(self.target.place) != self.there:
-                    raise Lost
-                raise self.taken(f"somebody wrote {name} into it")
-        return frozenset(
-            name
-            for name, file in parsed.items()
-            if file is not None or name.startswith(f"{paths.SIDECAR_DIR}/")
-        )
-
-
-def _has_something(place: Store) -> bool:
-    """Return True if any file is at a place; folders without files don't count."""
-    try:
-        if next(place.list(""), None) is not None:
-            return True
-    except ObjectNotFound as missing:
-        # There is no such bucket.
-        raise surveys.unreachable(place.uri, missing) from missing
-    try:
-        place.head("")
-    except ObjectNotFound:
-        return False
-    return True
-
-
-def _taken(target: ExportTarget, source: str, cause: str) -> CommitConflict:
-    return CommitConflict(
-        f"{target.location} isn't free for an export of {source}",
-        cause=cause,
-        remedy="choose another place, or remove what is there",
-        location=target.location,
-    )
 
 
 @dataclass(frozen=True, slots=True)

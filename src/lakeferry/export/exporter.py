@@ -18,7 +18,8 @@ from typing import Any
 from lakeferry.errors import CommitConflict, CorruptLog, VersionNotAvailable
 from lakeferry.export import manifest, origins, pruning, tidying
 from lakeferry.export.export_context import ExportContext as ExportContext
-from lakeferry.export.export_plan import ExportPlace, Lost, Prepared, look_at_ends, prepare
+from lakeferry.export.export_place import ExportPlace, Lost
+from lakeferry.export.export_plan import Prepared, look_at_ends, prepare
 from lakeferry.export.manifest import Manifest
 from lakeferry.export.publishing import ExportPublication
 from lakeferry.export.reuse import ReuseSurvey

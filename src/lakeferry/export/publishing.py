@@ -24,7 +24,8 @@ from lakeferry.engine import LogCopy, LogExported, LogExportPlan, ReplayPlan, Sh
 from lakeferry.errors import CorruptLog, InvalidInput, LakeferryError, ObjectNotFound
 from lakeferry.export import exported_log, manifest, presence, surveys, tidying
 from lakeferry.export.export_context import ExportContext
-from lakeferry.export.export_plan import ExportPlace, Lost, Prepared
+from lakeferry.export.export_place import ExportPlace, Lost
+from lakeferry.export.export_plan import Prepared
 from lakeferry.export.manifest import MANIFEST_FOLDER, Leftover, Manifest
 from lakeferry.export.origins import Origin
 from lakeferry.export.stored_listing import shelve

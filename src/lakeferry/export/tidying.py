@@ -15,7 +15,7 @@ from dataclasses import replace
 from lakeferry.errors import LakeferryError, StorageError
 from lakeferry.export import exported_log, manifest
 from lakeferry.export.export_context import ExportContext
-from lakeferry.export.export_plan import ExportPlace, Lost
+from lakeferry.export.export_place import ExportPlace, Lost
 from lakeferry.export.manifest import MANIFEST_FOLDER, Leftover
 from lakeferry.export.origins import ExportTarget
 from lakeferry.log import paths

@@ -41,7 +41,7 @@ def an_export_whose_manifest_is_broken_is_removed(witness: Witness) -> None:
     witness.done("export", table, "--to", witness.lake.uri("other"))
 
 
-@follows("export_plan.py: choose another place, or remove what is there")
+@follows("export_place.py: choose another place, or remove what is there")
 def an_export_to_a_place_that_is_taken_goes_elsewhere(witness: Witness) -> None:
     table = witness.lake.make("t")
     witness.lake.make("u")
