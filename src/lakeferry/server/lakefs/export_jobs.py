@@ -1,8 +1,7 @@
-"""Does one export job: finds the tables that a commit changed, and exports them.
+"""Does one export job: exports the tables that a commit changed, and updates their names.
 
-The descriptors are read as of the commit. A branch's commit is compared with its first parent,
-by lakeFS's diff below each table's path: a table is exported if it or its descriptor changed.
-For a tag all tables are exported.
+The descriptors are read as of the commit. :mod:`~lakeferry.server.lakefs.changed_tables` decides
+which tables are exported.
 
 Every job may run twice, and jobs may run in any order. The event of one commit may be processed
 after that of a later one. So a commit moves a name in a catalog, and prunes older exports, only
@@ -13,7 +12,7 @@ every branch has a copy of the descriptor.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 from urllib.parse import quote
@@ -27,21 +26,20 @@ from lakeferry.errors import (
 from lakeferry.export.descriptors import (
     DESCRIPTORS_FOLDER,
     LARGEST_DESCRIPTOR_BYTES,
-    MOST_DESCRIPTORS,
     Descriptor,
     check_number,
     gather,
     is_descriptor,
 )
 from lakeferry.export.job_queue import Job
+from lakeferry.server.lakefs.changed_tables import ChangedTables, ComparableRef
 from lakeferry.storage import ObjectInfo
-from lakeferry.storage.lakefs import ObjectChange
 from lakeferry.storage.uris import join
 
 _LOG = logging.getLogger(__name__)
 
 
-class Ref(Protocol):
+class Ref(ComparableRef, Protocol):
     """What this module needs of a ref; :class:`~lakeferry.storage.lakefs.LakeFSStore` has it."""
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
@@ -49,9 +47,6 @@ class Ref(Protocol):
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
         """Return a part of an object."""
-
-    def changes(self, since: str, prefix: str = "", *, limit: int) -> Sequence[ObjectChange]:
-        """Return the differences from another commit."""
 
 
 class JobExported(Protocol):
@@ -121,15 +116,15 @@ class Exporting:
                 for each in found
             }
         )
-        changed = _Changed(commit, job)
+        changed = ChangedTables(commit, job)
         for skipped in described.skipped:
             _LOG.info("%s: %s is of type %s, not delta", job.id, skipped.file, skipped.type)
         failures = [
-            JobFailure(file, error) for file, error in described.wrong if changed.file(file)
+            JobFailure(file, error) for file, error in described.wrong if changed.has_file(file)
         ]
         for table in described.tables:
             try:
-                if changed.file(table.file) or changed.table(table.path):
+                if changed.has(table):
                     self._one(job, root, table)
             except LakeferryError as failed:
                 failures.append(JobFailure(table.name, failed))
@@ -176,31 +171,3 @@ def mistaken(mistake: Exception) -> LakeferryError:
         f"an internal error: {type(mistake).__name__}: {mistake}",
         remedy="please report it, with what LAKEFERRY_DEBUG=1 shows",
     )
-
-
-class _Changed:
-    """What a job's commit changed: everything in a tag, and in a commit without a parent."""
-
-    def __init__(self, commit: Ref, job: Job) -> None:
-        self._commit = commit
-        self._parent: str | None = None if job.is_tag else f"{job.commit}~1"
-        self._files: Collection[str] = ()
-        if self._parent is None:
-            return
-        try:
-            changes = commit.changes(self._parent, DESCRIPTORS_FOLDER, limit=MOST_DESCRIPTORS)
-        except ObjectNotFound:
-            self._parent = None
-            return
-        if len(changes) >= MOST_DESCRIPTORS:
-            # The list of changes may be incomplete.
-            self._parent = None
-        self._files = {change.path for change in changes}
-
-    def file(self, path: str) -> bool:
-        return self._parent is None or path in self._files
-
-    def table(self, path: str) -> bool:
-        if self._parent is None:
-            return True
-        return bool(self._commit.changes(self._parent, f"{path}/", limit=1))
