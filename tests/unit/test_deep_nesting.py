@@ -13,7 +13,7 @@ from lakeferry.catalogs.columns import catalog_columns
 from lakeferry.errors import CorruptLog, RedirectSpecInvalid
 from lakeferry.log import paths, row_ids
 from lakeferry.log.actions import DomainMetadata, Metadata, Protocol
-from lakeferry.protection import schema_rewrite
+from lakeferry.protection import schema_traces
 from lakeferry.redirect import read_entry
 from tests.unit.cli.program import run
 
@@ -59,7 +59,7 @@ def test_commands_that_only_look_say_what_they_can(tmp_path: Path, where: str) -
 
 def test_a_schema_that_is_nested_deeply_is_corrupt() -> None:
     metadata = Metadata("t", DEEP, (), {})
-    for read in (catalog_columns, schema_rewrite.without_mapping, schema_rewrite.illegal_names):
+    for read in (catalog_columns, schema_traces.without_mapping, schema_traces.illegal_names):
         with pytest.raises(CorruptLog):
             read(metadata)
 

@@ -12,7 +12,7 @@ from lakeferry.log.commit import Conflict, Reads, Transaction
 from lakeferry.log.lines import Lines
 from lakeferry.log.replay import Snapshot
 from lakeferry.log.schema import MAPPING_MODE
-from lakeferry.protection import schema_rewrite
+from lakeferry.protection import schema_traces
 from lakeferry.protection.drop_context import MAX_ATTEMPTS, DropContext, Replacements, gave_up
 from lakeferry.protection.features.clustering import DropClustering
 from lakeferry.protection.features.droppable_feature import DroppableFeature
@@ -26,7 +26,7 @@ class DropColumnMapping(DroppableFeature):
 
     def uses(self, snapshot: Snapshot) -> list[str]:
         """Return the columns whose names are only possible with column mapping."""
-        illegal = schema_rewrite.illegal_names(snapshot.metadata)
+        illegal = schema_traces.illegal_names(snapshot.metadata)
         return [f"the column name {name!r}" for name in illegal]
 
     def prepare(self, work: DropContext) -> int:
@@ -39,7 +39,7 @@ class DropColumnMapping(DroppableFeature):
             if before.configuration.get(MAPPING_MODE, "none") == "none":
                 return snapshot.version
             self.check_unused(snapshot, work.location)
-            after = schema_rewrite.without_mapping(before)
+            after = schema_traces.without_mapping(before)
             live = snapshot.files
             if made_by is None or not follow_alike(before, made_by):
                 # Columns may have been renamed meanwhile, and the new files have the old names.
@@ -82,7 +82,7 @@ def _clustering_by_name(snapshot: Snapshot, before: Metadata) -> tuple[DomainMet
     if domain is None:
         return ()
     value = msgspec.json.decode(domain.configuration)
-    logical = schema_rewrite.logical_paths(before)
+    logical = schema_traces.logical_paths(before)
     value["clusteringColumns"] = [
         logical.get(tuple(path), path) for path in value.get("clusteringColumns", [])
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from lakeferry.log.actions import Metadata
 from lakeferry.log.lines import Lines
 from lakeferry.log.replay import Snapshot
-from lakeferry.protection import schema_rewrite
+from lakeferry.protection import schema_traces
 from lakeferry.protection.features.droppable_feature import DroppableFeature
 
 
@@ -16,9 +16,9 @@ class DropGeospatial(DroppableFeature):
 
     def uses(self, snapshot: Snapshot) -> list[str]:
         """Return the columns with geometries or geographies."""
-        columns = schema_rewrite.geospatial_columns(snapshot.metadata)
+        columns = schema_traces.geospatial_columns(snapshot.metadata)
         return [f"the column {name}" for name in columns]
 
     def shows_traces(self, metadata: Metadata, since: Lines) -> bool:  # noqa: ARG002
         """Return whether there is such a column again."""
-        return bool(schema_rewrite.geospatial_columns(metadata))
+        return bool(schema_traces.geospatial_columns(metadata))

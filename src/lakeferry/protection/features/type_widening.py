@@ -10,7 +10,7 @@ from lakeferry.log import file_identity
 from lakeferry.log.actions import Metadata
 from lakeferry.log.commit import Conflict, Reads, Transaction
 from lakeferry.log.lines import Lines
-from lakeferry.protection import schema_rewrite
+from lakeferry.protection import schema_traces
 from lakeferry.protection.drop_context import MAX_ATTEMPTS, DropContext, gave_up
 from lakeferry.protection.features.droppable_feature import DroppableFeature
 from lakeferry.protection.features.file_replacement import follow_alike, replace_files
@@ -34,7 +34,7 @@ class DropTypeWidening(DroppableFeature):
         checked_by: Metadata | None = None
         for _ in range(MAX_ATTEMPTS):
             snapshot = work.snapshot()
-            if not schema_rewrite.has_type_changes(snapshot.metadata):
+            if not schema_traces.has_type_changes(snapshot.metadata):
                 return snapshot.version
             if checked_by is None or not follow_alike(snapshot.metadata, checked_by):
                 checked, checked_by = None, snapshot.metadata
@@ -51,7 +51,7 @@ class DropTypeWidening(DroppableFeature):
             transaction = Transaction(
                 "DROP FEATURE",
                 work.new_id(),
-                metadata=schema_rewrite.without_type_changes(snapshot.metadata),
+                metadata=schema_traces.without_type_changes(snapshot.metadata),
                 reads=Reads.FILES,
             )
             result = work.log.commit(transaction, snapshot.state)
@@ -61,4 +61,4 @@ class DropTypeWidening(DroppableFeature):
 
     def shows_traces(self, metadata: Metadata, since: Lines) -> bool:  # noqa: ARG002
         """Return whether a column was widened again, or may be."""
-        return _ENABLED in metadata.configuration or schema_rewrite.has_type_changes(metadata)
+        return _ENABLED in metadata.configuration or schema_traces.has_type_changes(metadata)

@@ -1,4 +1,4 @@
-"""Removes a feature's fields from a schema.
+"""Finds a feature's traces in a schema, and removes them.
 
 Implements the fields of "Column Mapping" and "Type Widening" in the protocol's
 schema. Everything else in a schema, known or not, stays as it is.
