@@ -3,7 +3,7 @@
 A user who moves a table to free its old place may delete the files there. So before the target
 of a move is closed or deleted the source is checked: one listing, and its newest version. Files
 that the table names outside of its folder are looked for too, before a target is deleted that
-has copies of them (:mod:`~lakeferry.redirect.outside_files`).
+has copies of them (:mod:`~lakeferry.redirect.missing_outside_files`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from lakeferry.engine import LISTED_FINDINGS, CheckPlan, CheckTotals
 from lakeferry.errors import MissingFile
 from lakeferry.log.rewrite import Rewrite, Unchanged
 from lakeferry.log.segment import Segment
-from lakeferry.redirect import outside_files
+from lakeferry.redirect import missing_outside_files
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.storage import StoreConfig
 from lakeferry.table import DeltaLog
@@ -65,11 +65,11 @@ def lack_outside(
     ``rename`` turns a path of the log into the one that the table at ``home`` has for the file.
     ``named`` are paths of the log; where none leads elsewhere nothing is looked for.
     """
-    if not outside_files.any_lead_outside(rename(named)):
+    if not missing_outside_files.any_lead_outside(rename(named)):
         return Lack(0, ())
 
     def look(segment: Segment) -> Lack:
-        gone = outside_files.gone(setting, log, segment, rename, home)
+        gone = missing_outside_files.gone(setting, log, segment, rename, home)
         return Lack(len(gone), tuple(gone.slice(0, LISTED_FINDINGS).to_pylist()))
 
     return log.working_around(log.segment(), look)

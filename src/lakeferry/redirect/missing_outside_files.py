@@ -1,4 +1,4 @@
-"""Looks for the live files that a table names outside of its folder.
+"""Finds the live files that a table names outside of its folder and that are missing there.
 
 A shallow clone names another table's files. They are looked for in listings, one of each folder
 that has any of them: folders of partitions count as the folder that they are in.
