@@ -15,6 +15,9 @@ from lakeferry.catalogs.unity_delta_messages import (
     NewTable,
     SentCommit,
     SentProtocol,
+    SetProperties,
+    SetTableComment,
+    Update,
 )
 from lakeferry.errors import CatalogUnavailable, InvalidInput, TableNotFound
 from lakeferry.log import paths
@@ -32,6 +35,7 @@ from tests.support.managed_tables import (
     created,
     delta,
     managed_table,
+    put,
 )
 from tests.support.unity_server import UnityServer
 
@@ -205,21 +209,56 @@ def kebab(fields: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
+def test_what_only_the_catalog_has_stays(unity: UnityServer) -> None:
+    table = managed_table(unity)
+    noted: list[Update] = [
+        SetProperties(updates={"owner": "ann", "a": "of the catalog"}),
+        SetTableComment(comment="noted in the catalog"),
+    ]
+    table.api.update(table.name, table.staging.table_id, noted)
+    assert table.commit(5, table.metadata({"a": "1", "b": "2"}))
+    assert table.commit(6, table.metadata({"a": "1"}))
+    properties = described(table).metadata.properties or {}
+    assert (properties["owner"], properties["a"]) == ("ann", "1")
+    assert "b" not in properties
+    assert comment(unity, table) == "noted in the catalog"
+
+
+CLUSTERING = ("domainMetadata", "clustering")
+
+
+def domain(*, removed: bool = False) -> dict[str, Any]:
+    content = {"clusteringColumns": [["id"]], "domainName": "delta.clustering"}
+    return {
+        "domainMetadata": {
+            "domain": "delta.clustering",
+            "configuration": json.dumps(content),
+            "removed": removed,
+        }
+    }
+
+
+def test_what_changes_before_the_first_commit_is_told_with_it(unity: UnityServer) -> None:
+    table = replace(created(allocated(unity)), history=4)
+    changed = table.metadata({"a": "1"}, comment="all orders")
+    put(table.below, 4, table.protocol(*CLUSTERING), changed, domain())
+    assert table.commit(5)
+    found = described(table)
+    properties = found.metadata.properties or {}
+    assert (properties["a"], properties["clusteringColumns"]) == ("1", '[["id"]]')
+    assert comment(unity, table) == "all orders"
+    assert found.latest_table_version == 5
+
+    # A domain that the catalog was told of at the creation, and that is gone by then.
+    other = created(allocated(unity), domain(), features=CLUSTERING)
+    assert "clusteringColumns" in (described(other).metadata.properties or {})
+    assert other.commit(4)
+    assert "clusteringColumns" not in (described(other).metadata.properties or {})
+
+
 def test_the_catalog_knows_the_clustering(unity: UnityServer) -> None:
     table = managed_table(unity)
-
-    def domain(*, removed: bool = False) -> dict[str, Any]:
-        content = {"clusteringColumns": [["id"]], "domainName": "delta.clustering"}
-        return {
-            "domainMetadata": {
-                "domain": "delta.clustering",
-                "configuration": json.dumps(content),
-                "removed": removed,
-            }
-        }
-
-    clustering = ("domainMetadata", "clustering")
-    assert table.commit(5, table.protocol(*clustering), table.metadata(), domain())
+    assert table.commit(5, table.protocol(*CLUSTERING), table.metadata(), domain())
     properties = described(table).metadata.properties or {}
     assert properties["clusteringColumns"] == '[["id"]]'
     # A derived property is nobody's to remove.
@@ -332,8 +371,14 @@ def test_a_missing_schema_is_named(unity: UnityServer) -> None:
         delta(unity).load("no_such_catalog.s.t")
 
 
-def test_a_value_that_is_too_long_changes_nothing(unity: UnityServer) -> None:
+def test_a_value_that_is_too_long_is_refused_by_its_name(unity: UnityServer) -> None:
     table = managed_table(unity)
+    with pytest.raises(InvalidInput, match="property a"):
+        table.commit(5, table.metadata({"a": "x" * 256}))
+    assert not [each for each in table.below.list(f"{paths.STAGED_DIR}/") if "005." in each.path]
+    long = {"name": "c" * 256, "type": "long", "nullable": True, "metadata": {}}
+    with pytest.raises(InvalidInput, match="column ccc"):
+        table.commit(5, table.metadata(fields=[*FIELDS, long]))
     with pytest.raises(CatalogUnavailable):
         table.catalog().propose(
             Proposal(proposal(table, 5).commit, CatalogChanges(properties={"a": "x" * 256}))

@@ -132,12 +132,15 @@ def put(store: Store, version: int, *actions: Mapping[str, Any]) -> None:
     assert store.put_if_absent(paths.commit(version), body(version, *actions))
 
 
-def created(table: ManagedTable) -> ManagedTable:
+def created(
+    table: ManagedTable, *actions: Mapping[str, Any], features: Sequence[str] = ()
+) -> ManagedTable:
     """Create an allocated table under its private name."""
     description = Lines()
-    description.read(body(0, table.protocol(), table.metadata()), paths.commit(0))
+    told = (table.protocol(*features), table.metadata(), *actions)
+    description.read(body(0, *told), paths.commit(0))
     moment = FIRST_MS + table.history
-    changes = changes_of(description, {})
+    changes = changes_of(description, None)
     short = table.name.rpartition(".")[2]
     request = NewTable.of(short, table.staging.location, changes, moment)
     table.api.create_table(table.name, table.staging.table_id, request)

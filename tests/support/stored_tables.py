@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import msgspec
 
-from lakeferry.catalogs import Catalog, CatalogAccess, CatalogTable
+from lakeferry.catalogs import Catalog, CatalogAccess, CatalogTable, unity_limits
 from lakeferry.catalogs.catalog import NO_ACCESS
 from lakeferry.catalogs.managed_tables import (
     DOCUMENTED_PROPERTIES,
@@ -35,7 +35,8 @@ from lakeferry.errors import (
     TableNotFound,
 )
 from lakeferry.log.actions import Metadata
-from lakeferry.log.catalog_changes import CatalogChanges
+from lakeferry.log.catalog_changes import CatalogChanges, changes_of
+from lakeferry.log.latest_actions import LatestActions
 from lakeferry.redirect.enable.preflight import Request
 from lakeferry.redirect.entry import RedirectTarget, TargetKind
 from lakeferry.redirect.redirect_context import Setting
@@ -91,8 +92,12 @@ class StoredTables(ManagedTables):
         """Return all tables by their ids."""
         return self.read()[1]
 
-    def check(self, name: str, metadata: Metadata) -> None:
-        """Take any table."""
+    def check(self, name: str) -> None:
+        """Take any name."""
+
+    def check_table(self, name: str, metadata: Metadata) -> None:
+        """Refuse what the real server has no room for."""
+        unity_limits.check(name, changes_of(LatestActions(metadata=metadata), None))
 
     def principal(self) -> str | None:
         """Return who asks."""
@@ -227,6 +232,10 @@ class StoredTableCommits(CommitCatalog):
         kept = self._find(self._tables.kept())
         unpublished = tuple(one for one in kept.commits if one.version > kept.published)
         return CatalogHead(self.table_id, kept.latest, unpublished, kept.properties)
+
+    def check(self, changes: CatalogChanges) -> None:
+        """Refuse what the real server has no room for."""
+        unity_limits.check(self.name, changes)
 
     def propose(self, proposal: Proposal) -> Verdict:
         """Ratify a commit, unless another one has its version."""

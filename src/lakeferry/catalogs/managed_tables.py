@@ -57,8 +57,12 @@ class ManagedTables(ABC):
     """Whether the catalog was found to take tables that have a history."""
 
     @abstractmethod
-    def check(self, name: str, metadata: Metadata) -> None:
-        """Refuse a name or a table that the catalog wouldn't take, as far as it can be known."""
+    def check(self, name: str) -> None:
+        """Refuse a name or a catalog that can't have a managed table."""
+
+    @abstractmethod
+    def check_table(self, name: str, metadata: Metadata) -> None:
+        """Refuse a table that the catalog has no room for; ask nothing."""
 
     @abstractmethod
     def principal(self) -> str | None:

@@ -39,9 +39,13 @@ class OverlayManagedTables(ManagedTables):
         self._names: dict[str, str | None] = {}
         self._commits: dict[str, _OverlayCommits] = {}
 
-    def check(self, name: str, metadata: Metadata) -> None:
+    def check(self, name: str) -> None:
         """Refuse what the catalog below refuses."""
-        self._below.check(name, metadata)
+        self._below.check(name)
+
+    def check_table(self, name: str, metadata: Metadata) -> None:
+        """Refuse what the catalog below refuses."""
+        self._below.check_table(name, metadata)
 
     def principal(self) -> str | None:
         """Return the user as whom we ask."""

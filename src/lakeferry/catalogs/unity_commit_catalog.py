@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from lakeferry.catalogs import unity_limits
 from lakeferry.catalogs.unity_delta import UnityDelta, UpdateRefusal
 from lakeferry.catalogs.unity_delta_messages import (
     AddCommit,
@@ -18,6 +19,7 @@ from lakeferry.catalogs.unity_delta_messages import (
     updates_of,
 )
 from lakeferry.errors import LakeferryError, TableNotFound
+from lakeferry.log.catalog_changes import CatalogChanges
 from lakeferry.table.managed import CatalogHead, CommitCatalog, Proposal, Verdict
 
 _MOST_RENAMES = 4
@@ -63,6 +65,10 @@ class UnityCommitCatalog(CommitCatalog):
                 return found
             self._follow()
         raise self._changing()
+
+    def check(self, changes: CatalogChanges) -> None:
+        """Refuse what the server's database has no room for."""
+        unity_limits.check(self.name, changes)
 
     def propose(self, proposal: Proposal) -> Verdict:
         """Propose a commit, with what it changes of the catalog's own description."""

@@ -200,7 +200,7 @@ class NewTable(DeltaMessage, frozen=True, kw_only=True):
             partition_columns=changes.metadata.partition_columns or None,
             protocol=SentProtocol.of(changes.protocol),
             properties=changes.properties,
-            comment=changes.metadata.description,
+            comment=changes.comment or None,
             domain_metadata=_known_domains(changes.domains) or None,
             last_commit_timestamp_ms=timestamp_ms,
         )
@@ -302,7 +302,8 @@ def updates_of(changes: CatalogChanges) -> list[Update]:
     if (metadata := changes.metadata) is not None:
         updates.append(SetColumns(columns=kebab_schema(metadata)))
         updates.append(SetPartitionColumns(partition_columns=metadata.partition_columns))
-        updates.append(SetTableComment(comment=metadata.description or ""))
+    if changes.comment is not None:
+        updates.append(SetTableComment(comment=changes.comment))
     if changes.properties:
         updates.append(SetProperties(updates=changes.properties))
     if changes.removed_properties:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import re
 
+from lakeferry.catalogs import unity_limits
 from lakeferry.catalogs.catalog import NO_ACCESS, CatalogAccess
-from lakeferry.catalogs.columns import kebab_schema
 from lakeferry.catalogs.managed_tables import ManagedTables, StagedTable
 from lakeferry.catalogs.unity_address import UNITY_TOKEN, UNITY_URL
 from lakeferry.catalogs.unity_commit_catalog import UnityCommitCatalog
@@ -22,7 +22,8 @@ from lakeferry.errors import (
     Unauthorized,
 )
 from lakeferry.log.actions import Metadata
-from lakeferry.log.catalog_changes import CatalogChanges
+from lakeferry.log.catalog_changes import CatalogChanges, changes_of
+from lakeferry.log.latest_actions import LatestActions
 from lakeferry.storage.uris import split
 from lakeferry.storage.vended_credentials import renewed
 from lakeferry.table.managed import CommitCatalog
@@ -55,8 +56,8 @@ class UnityManagedTables(ManagedTables):
     def is_tried(self, tried: bool) -> None:
         (_tried.add if tried else _tried.discard)(self._api.place)
 
-    def check(self, name: str, metadata: Metadata) -> None:
-        """Refuse a server without the API, a name that it doesn't take, and an invalid schema."""
+    def check(self, name: str) -> None:
+        """Refuse a server without the API, and a name that it doesn't take."""
         catalog, _, table = name.split(".")
         if not _NAME.fullmatch(table):
             raise InvalidInput(
@@ -66,7 +67,10 @@ class UnityManagedTables(ManagedTables):
                 name=name,
             )
         self._api.config(catalog)
-        kebab_schema(metadata)
+
+    def check_table(self, name: str, metadata: Metadata) -> None:
+        """Refuse an invalid schema, and texts that are too long for the server."""
+        unity_limits.check(name, changes_of(LatestActions(metadata=metadata), None))
 
     def principal(self) -> str | None:
         """Return the name of the user whose token we have; ``None`` without authorization."""

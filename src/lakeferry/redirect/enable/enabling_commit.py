@@ -7,7 +7,7 @@ from lakeferry.log.commit import Conflict
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.redirect import move as moving
 from lakeferry.redirect import read_entry, received_entries, redirect_commits, steps
-from lakeferry.redirect.enable import preflight, repeated_enable
+from lakeferry.redirect.enable import managed_move, preflight, repeated_enable
 from lakeferry.redirect.enable.preflight import Request
 from lakeferry.redirect.entry import Redirect
 from lakeferry.redirect.move import Move
@@ -40,6 +40,7 @@ def commit_enabling(
         if present is not None:
             raise repeated_enable.in_progress(request.source, present)
         preflight.check_move(setting, request, state)
+        managed_move.check_still_fits(setting, request, state)
         redirect = _entry(request, state, move_id)
         received_entries.mark_set_here(source.store, redirect)
         wanted = redirect_commits.transition(

@@ -65,10 +65,14 @@ def located(setting: Setting, source: DeltaLog, request: Request, state: TableSt
             return replace(request, location=record.location, managed_target=known)
     preflight.check_table(setting, request, state)
     unfinished_move.check_no_unfinished_move(setting, source.store, request)
-    managed_refusals.check_fits(state, request.source)
     name = request.target.name
     assert name is not None
-    tables.check(name, state.metadata)
+    tables.check(name)
+    try:
+        _check_fits(tables, request, state)
+    except InvalidInput as refused:
+        refused.remedy = f"{refused.remedy}; or leave out --managed"
+        raise
     managed_probe.try_server(setting, tables, request.target, state)
     private = private_name(name, setting.new_id())
     staged = tables.stage(private)
@@ -93,6 +97,7 @@ def create_table(setting: Setting, source: DeltaLog, request: Request, state: Ta
     managed = request.managed_target
     if managed is None:
         return
+    check_still_fits(setting, request, state)
     now = setting.clock()
     wanted = managed_commits.bare_at_target(
         Bare(state.protocol, state.metadata),
@@ -102,19 +107,45 @@ def create_table(setting: Setting, source: DeltaLog, request: Request, state: Ta
     )
     domains = source.small_snapshot(state.version).domains
     description = LatestActions(wanted.protocol, wanted.metadata, domains=dict(domains))
-    tables, changes = managed_place.tables_of(setting, request.target), changes_of(description, {})
+    tables, changes = (
+        managed_place.tables_of(setting, request.target),
+        changes_of(description, None),
+    )
     try:
         tables.create(managed.private_name, managed.table_id, request.location, changes, now)
     except LakeferryError as refused:
-        uri = shell_safe(request.source)
-        ways = (
-            f"'lakeferry redirect resume {uri}' continues then, and 'lakeferry redirect cancel "
-            f"{uri}' undoes the move"
-        )
-        refused.remedy = f"{refused.remedy}; {ways}" if refused.remedy else ways
+        _say_how_to_go_on(refused, request)
         raise
     private = f"{request.target.kind.catalog}:{managed.private_name}"
     setting.step(steps.name("create", private, request.location))
+
+
+def check_still_fits(setting: Setting, request: Request, state: TableState) -> None:
+    """Refuse to begin with a table that was changed meanwhile, so that it can't be managed now."""
+    if not request.managed:
+        return
+    try:
+        _check_fits(managed_place.tables_of(setting, request.target), request, state)
+    except LakeferryError as refused:
+        _say_how_to_go_on(refused, request)
+        raise
+
+
+def _check_fits(tables: ManagedTables, request: Request, state: TableState) -> None:
+    name = request.target.name
+    assert name is not None
+    managed_refusals.check_one_format(state, request.source)
+    tables.check_table(name, state.metadata)
+
+
+def _say_how_to_go_on(refused: LakeferryError, request: Request) -> None:
+    """Add to an error's remedy how the move goes on."""
+    uri = shell_safe(request.source)
+    ways = (
+        f"'lakeferry redirect resume {uri}' continues then, and 'lakeferry redirect cancel "
+        f"{uri}' undoes the move"
+    )
+    refused.remedy = f"{refused.remedy}; {ways}" if refused.remedy else ways
 
 
 def check_name(move: Move) -> None:

@@ -86,7 +86,7 @@ def _use(
     """Create the table, commit to it, rename it; raise if it isn't what it should be then."""
     log = managed_place.log_at(setting, place)
     state = log.state()
-    described = changes_of(LatestActions(state.protocol, state.metadata), {})
+    described = changes_of(LatestActions(state.protocol, state.metadata), None)
     now = setting.clock()
     tables.create(managed.private_name, managed.table_id, place.uri, described, now)
     commits = tables.commits(managed.table_id, managed.private_name)

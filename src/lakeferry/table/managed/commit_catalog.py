@@ -82,6 +82,13 @@ class CommitCatalog(ABC):
         Raises :class:`~lakeferry.errors.TableNotFound` if it has no such table any more.
         """
 
+    def check(self, changes: CatalogChanges) -> None:  # noqa: B027
+        """Refuse changes that the catalog can't keep; ask nothing.
+
+        Called before a commit is staged. A server may answer such a request with an error that
+        says nothing about the commit.
+        """
+
     @abstractmethod
     def propose(self, proposal: Proposal) -> Verdict:
         """Ask the catalog to ratify a commit. Idempotent for the same version and file name.

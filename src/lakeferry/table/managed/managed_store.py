@@ -27,14 +27,17 @@ from lakeferry.errors import (
     ObjectNotFound,
     StorageError,
     StorageUnavailable,
+    TableError,
 )
 from lakeferry.log import paths
-from lakeferry.log.catalog_changes import changes_of
+from lakeferry.log.catalog_changes import CatalogChanges, changes_of, onboarding_changes
+from lakeferry.log.latest_actions import LatestActions
 from lakeferry.log.lines import Lines
 from lakeferry.log.paths import LogFileKind
 from lakeferry.storage import ObjectInfo, Store, StoreConfig
 from lakeferry.storage.aliases import AliasStore
 from lakeferry.storage.store import in_order, within
+from lakeferry.table.delta_log import DeltaLog
 from lakeferry.table.load import vanished
 from lakeferry.table.managed.commit_catalog import (
     CatalogHead,
@@ -242,13 +245,36 @@ class ManagedStore(AliasStore):
                 cause="it has no inCommitTimestamp, which a managed table requires",
                 version=version,
             )
+        changes = self._changes(version, lines, head)
+        self.catalog.check(changes)
         unique = uuid.UUID(bytes=hashlib.sha256(body).digest()[:16], version=4)
         name = f"{version:020d}.{unique}.json"
         path = f"{paths.STAGED_DIR}/{name}"
         self.below.put_if_absent(path, body)
         modified_ms = self.below.head(path).modified_ms
         commit = RatifiedCommit(version, name, len(body), modified_ms, moment)
-        return Proposal(commit, changes_of(lines, head.properties))
+        return Proposal(commit, changes)
+
+    def _changes(self, version: int, lines: Lines, head: CatalogHead) -> CatalogChanges:
+        """Return what a commit changes of the catalog's description of the table.
+
+        The version before it is read where that is needed: not for commits of data.
+        """
+        onboards = self._onboarding is not None and version == self._onboarding + 1
+        if lines.metadata is None and not onboards:
+            return changes_of(lines, None)
+        if not onboards:
+            return changes_of(lines, DeltaLog(self).small_snapshot(version - 1).metadata)
+        table = LatestActions()
+        try:
+            before = DeltaLog(self).small_snapshot(version - 1)
+            table = LatestActions(before.protocol, before.metadata, domains=dict(before.domains))
+        except TableError:
+            # A move that is taken back closes its table before the log is there.
+            if lines.protocol is None or lines.metadata is None:
+                raise
+        table.absorb(lines)
+        return onboarding_changes(table, head.properties)
 
     def _propose(self, proposal: Proposal, body: bytes) -> bool | None:
         """Propose a commit; return whether that version is ours, ``None`` if it is still free."""

@@ -18,6 +18,9 @@ from lakeferry.errors import (
     RedirectTargetNotEmpty,
 )
 from lakeferry.log import paths
+from lakeferry.log.actions import changed
+from lakeferry.log.catalog_changes import CatalogChanges
+from lakeferry.log.commit import Transaction
 from lakeferry.redirect import cancel, rehearsal, resuming, status
 from lakeferry.redirect.disable import disabling
 from lakeferry.redirect.disable.disabling import WithdrawalOptions
@@ -26,7 +29,7 @@ from lakeferry.redirect.entry import RedirectTarget, TargetKind
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.states import RedirectState
 from lakeferry.storage import Store, open_store
-from lakeferry.table.managed import ManagedStore, Proposal, Verdict
+from lakeferry.table.managed import Proposal, RatifiedCommit, Verdict
 from tests.support.history import Append, History, SetProperties
 from tests.support.places import opener
 from tests.support.redirects import OLD, WORLD, redirect_at, world_with
@@ -75,9 +78,10 @@ def stranger(store: DictStore, version: int) -> None:
     assert tables is not None
     (kept,) = live(store)
     commits = tables.commits(FIRST, kept.name or "")
-    managed = ManagedStore(opener(store)(f"{MANAGED}/{FIRST}"), commits, onboarding=version - 1)
     body = b'{"commitInfo":{"timestamp":1,"inCommitTimestamp":1,"operation":"WRITE"}}\n'
-    assert managed.put_if_absent(paths.commit(version), body)
+    commit = RatifiedCommit(version, f"{version:020d}.{FIRST}.json", len(body), 1, 1)
+    opener(store)(f"{MANAGED}/{FIRST}").put(commit.staged_path, body)
+    assert commits.propose(Proposal(commit, CatalogChanges())) is Verdict.RATIFIED
 
 
 AT_SOURCE = f"old/{paths.commit(N)}"
@@ -135,9 +139,37 @@ def test_a_taken_name_is_refused_before_anything_is_allocated() -> None:
 
 def test_a_property_that_is_too_long_is_refused_before_anything_is_allocated() -> None:
     store = world(History().then(SetProperties((("note", "x" * 256),))))
-    with pytest.raises(InvalidInput, match="256 characters"):
+    with pytest.raises(InvalidInput, match="property note") as refused:
         enabling.enable(managed_setting(store), managed_request())
+    assert "leave out --managed" in (refused.value.remedy or "")
     assert StoredTables(store).kept() == {}
+
+
+@pytest.mark.parametrize("when", ["STAGE", "CREATE"])
+def test_a_property_that_gets_too_long_during_the_copy_begins_no_move(when: str) -> None:
+    store = world()
+    log = managed_setting(store).log(OLD)
+
+    def rule(call: StoreCall) -> Fault | None:
+        """Change the source before the table is created, or between that and ENABLING."""
+        tables = StoredTables(store).kept()
+        created = any(kept.was_created for kept in tables.values())
+        if tables and created == (when == "CREATE") and log.state().version == N - 1:
+            past = {"note": "x" * 256}
+            metadata = log.state().metadata
+            log.commit(
+                Transaction("SET", "t", metadata=changed(metadata, configuration=past)),
+                log.state(),
+            )
+        return None
+
+    faulty = FaultyStore(store, rule)
+    with pytest.raises(InvalidInput, match="property note") as refused:
+        enabling.enable(managed_setting(faulty, clock=store.clock), managed_request())
+    assert "redirect cancel" in (refused.value.remedy or "")
+    assert redirect_at(managed_setting(store)) is None
+    assert cancel.cancel(managed_setting(store), OLD).state is RedirectState.NORMAL
+    assert live(store) == []
 
 
 @pytest.mark.parametrize("version", [1, N + 1])

@@ -6,6 +6,7 @@ import json
 import pickle
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -34,11 +35,23 @@ def body(version: int, who: str = "a", **more: object) -> bytes:
     return b"\n".join(json.dumps(action).encode() for action in actions) + b"\n"
 
 
+FIRST: dict[str, Any] = {
+    "protocol": {"minReaderVersion": 1, "minWriterVersion": 2},
+    "metaData": {
+        "id": "1",
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": '{"type":"struct","fields":[]}',
+        "configuration": {},
+    },
+}
+
+
 def table(versions: int = 3) -> tuple[DictStore, StoredCatalog]:
     """Return a table with that many published versions, the last of which the catalog accepted."""
     store = DictStore()
     for version in range(versions - 1):
-        store.put(paths.commit(version), body(version))
+        more = {} if version else FIRST
+        store.put(paths.commit(version), body(version, "a", **more))
     catalog = StoredCatalog(store)
     catalog.create({"delta.enableInCommitTimestamps": "true"})
     last = ManagedStore(store, catalog, onboarding=versions - 2)
