@@ -81,7 +81,7 @@ Tables = dict[str, KeptTable]
 class StoredTables(ManagedTables):
     """The managed tables of a world; ``user`` is who asks."""
 
-    is_tried = True
+    has_to_be_tried = False
 
     def __init__(self, world: Store, user: str | None = None) -> None:
         """Ask nothing yet."""
@@ -178,6 +178,17 @@ class StoredTables(ManagedTables):
         def drop(tables: Tables) -> tuple[Tables, bool]:
             kept = tables[table_id]
             return {**tables, table_id: replace(kept, name=None)}, kept.name is not None
+
+        return self.change(drop)
+
+    def drop_named(self, table_id: str, name: str) -> bool:
+        """Drop the table if it has that name."""
+
+        def drop(tables: Tables) -> tuple[Tables, bool]:
+            kept = tables[table_id]
+            if kept.name != name:
+                return tables, False
+            return {**tables, table_id: replace(kept, name=None)}, True
 
         return self.change(drop)
 

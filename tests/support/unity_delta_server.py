@@ -199,6 +199,7 @@ class DeltaCalls:
             raise invalid(f"the table id ({table_id}) does not match the properties {TABLE_ID}")
         check_lengths(made.properties)
         check_contract(made)
+        self._check_restricted(made)
         place.used = True
         self.managed[table_id] = made
         table = {
@@ -269,6 +270,10 @@ class DeltaCalls:
         ):
             return 200, self._described(table)
         change(after, updates)
+        self._check_restricted(after)
+        first = commit["version"] if commit is not None and not found.commits else 1
+        if self._server.begins_at_1 and first != 1:
+            raise invalid(f"Commit version must be 1, but got {first}")
         if (version := updates.get("set-latest-backfilled-version")) is not None:
             backfill(after, version, commit)
         if commit is not None:
@@ -280,6 +285,12 @@ class DeltaCalls:
         self.managed[table["table_id"]] = after
         table["comment"] = after.comment
         return 200, self._described(table)
+
+    def _check_restricted(self, table: Managed) -> None:
+        """Refuse what a test forbids; version 0.7 takes any property and feature."""
+        features = set(table.protocol.get("writer-features") or ())
+        if found := sorted(self._server.restricted & (features | table.properties.keys())):
+            raise invalid(f"'{found[0]}' can't be set on a MANAGED table.")
 
     def _is_replay(self, found: Managed, commit: Mapping[str, Any], location: str) -> bool:
         """Return whether the version is that commit already; refuse another one."""

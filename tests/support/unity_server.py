@@ -142,6 +142,9 @@ class OurServer(ObedientServer):
     requests later. The answers to the next ``lost_answers`` changes in :attr:`delta`, the API
     for managed tables, get lost after the change was made. ``without_delta`` makes it a server
     that doesn't have that API. Managed tables are below ``storage_root``. Who asks is ``user``.
+    ``restricted`` are properties and features that no managed table may have. While it
+    ``begins_at_1``, the first commit of a managed table has to be version 1, as the API's
+    specification says.
     """
 
     def __init__(self) -> None:
@@ -155,6 +158,8 @@ class OurServer(ObedientServer):
         self.racing = False
         self.slow = False
         self.lost_answers = 0
+        self.restricted: set[str] = set()
+        self.begins_at_1 = False
         self.without_delta = False
         self.delta = DeltaCalls(self)
         self._folder = tempfile.TemporaryDirectory(prefix="unity-storage-")
@@ -177,8 +182,8 @@ class OurServer(ObedientServer):
                 self.add(self._begun.pop(0)[1])
             if self.next_replies:
                 return self.next_replies.popleft()
-            if url.path == ME and self.user is not None:
-                return 200, {"userName": self.user, "emails": [{"value": self.user}]}
+            if url.path == ME:
+                return self._me(headers.get("Accept") or "*/*")
             if not url.path.startswith(API):
                 return 404, b"Status: 404\nDescription: Not Found\n"
             is_delta = path.startswith("/delta/v1/") and not self.without_delta
@@ -202,6 +207,16 @@ class OurServer(ObedientServer):
             reply: Reply = call(body, query, *rest)
             return reply
 
+    def _me(self, accepted: str) -> Reply:
+        """Answer who asks; ``user`` is ``None`` for a server without authorization."""
+        fits = "*/*" in accepted or "application/scim+json" in accepted
+        if self.user is None:
+            what = {"status": "400", "detail": "No user found."}
+            return (500, what) if fits else (406, b"Status: 406\nDescription: Not Acceptable\n")
+        if not fits:
+            return _error(500, "INTERNAL", "Couldn't unwrap service.")
+        return 200, {"userName": self.user, "emails": [{"value": self.user}]}
+
     def _get_metastore_summary(self, _: Any, __: Any) -> Reply:
         return 200, {"metastore_id": self.metastore_id}
 
@@ -218,6 +233,12 @@ class OurServer(ObedientServer):
         if "USE CATALOG" not in self.privileges:
             return DENIED
         return 200, {"name": names[0]}
+
+    def _get_permissions(self, _: Any, __: Any, kind: str, name: str) -> Reply:
+        """Answer what the user was granted; whose a thing is isn't told here."""
+        of = {"catalog": {"USE CATALOG"}, "schema": {"USE SCHEMA", "CREATE TABLE"}}
+        mine = sorted(self.privileges & of.get(kind, {"SELECT", "MODIFY"}))
+        return 200, {"privilege_assignments": [{"principal": self.user, "privileges": mine}]}
 
     def _post_schemas(self, body: Any, _: Any) -> Reply:
         self._state.schemas.add((body["catalog_name"], body["name"]))

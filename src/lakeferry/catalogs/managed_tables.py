@@ -53,8 +53,10 @@ class ManagedTables(ABC):
     and :class:`~lakeferry.errors.Forbidden` if the catalog doesn't let us.
     """
 
-    is_tried: bool = False
-    """Whether the catalog was found to take tables that have a history."""
+    has_to_be_tried: bool = True
+    """Whether it has to be found out by trying that the catalog takes a table with its history."""
+    taken: frozenset[str] = frozenset()
+    """Keys of the descriptions of tables that it was found to take."""
 
     @abstractmethod
     def check(self, name: str) -> None:
@@ -115,6 +117,10 @@ class ManagedTables(ABC):
     @abstractmethod
     def drop(self, table_id: str, former: str) -> bool:
         """Drop the table with that id, which was called ``former``; return whether it existed."""
+
+    @abstractmethod
+    def drop_named(self, table_id: str, name: str) -> bool:
+        """Drop the table with that id unless it has another name; return whether it was dropped."""
 
     @abstractmethod
     def commits(self, table_id: str, name: str) -> CommitCatalog:

@@ -30,7 +30,7 @@ class OverlayManagedTables(ManagedTables):
     requirements are the documented ones.
     """
 
-    is_tried = True
+    has_to_be_tried = False
 
     def __init__(self, below: ManagedTables) -> None:
         """Put an overlay over ``below``, which is only read."""
@@ -109,6 +109,10 @@ class OverlayManagedTables(ManagedTables):
         existed = self.name_of(table_id, former) is not None
         self._names[table_id] = None
         return existed
+
+    def drop_named(self, table_id: str, name: str) -> bool:
+        """Remember that the table is dropped, if that is its name."""
+        return self.name_of(table_id, name) == name and self.drop(table_id, name)
 
     def commits(self, table_id: str, name: str) -> CommitCatalog:
         """Return the table as the catalog of its commits, which are kept in memory."""

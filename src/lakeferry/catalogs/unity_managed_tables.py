@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
-from lakeferry.catalogs import unity_limits
+from lakeferry.catalogs import unity_limits, unity_privileges, unity_users
 from lakeferry.catalogs.catalog import NO_ACCESS, CatalogAccess
 from lakeferry.catalogs.managed_tables import ManagedTables, StagedTable
-from lakeferry.catalogs.unity_address import UNITY_TOKEN, UNITY_URL
+from lakeferry.catalogs.unity_address import UNITY_TOKEN
 from lakeferry.catalogs.unity_commit_catalog import UnityCommitCatalog
 from lakeferry.catalogs.unity_credentials import StagingCredentialSource
 from lakeferry.catalogs.unity_delta import UnityDelta
 from lakeferry.catalogs.unity_delta_messages import NewTable
-from lakeferry.catalogs.unity_delta_rest import DeltaRest
 from lakeferry.errors import (
     Forbidden,
     InvalidInput,
@@ -30,11 +31,8 @@ from lakeferry.table.managed import CommitCatalog
 
 _NAME = re.compile(r"[A-Za-z0-9_@-]{1,255}")
 _API = "/api/2.1/unity-catalog"
-_USERS = "/api/1.0/unity-control/scim2"
-_NO_USERS = frozenset({400, 404, 405, 501})
-"""What servers answer to the question who we are that don't know it."""
-_tried: set[str] = set()
-"""The servers that were found to take tables with a history, in this process."""
+_taken: dict[str, frozenset[str]] = {}
+"""What servers were found to take, by their addresses."""
 
 
 class UnityManagedTables(ManagedTables):
@@ -48,13 +46,13 @@ class UnityManagedTables(ManagedTables):
         self._api = UnityDelta(url, token)
 
     @property
-    def is_tried(self) -> bool:
-        """Whether this server was found to take tables with a history."""
-        return self._api.place in _tried
+    def taken(self) -> frozenset[str]:
+        """The keys of the tables that this server was found to take, in this process."""
+        return _taken.get(self._api.place, frozenset())
 
-    @is_tried.setter
-    def is_tried(self, tried: bool) -> None:
-        (_tried.add if tried else _tried.discard)(self._api.place)
+    @taken.setter
+    def taken(self, keys: frozenset[str]) -> None:
+        _taken[self._api.place] = keys
 
     def check(self, name: str) -> None:
         """Refuse a server without the API, and a name that it doesn't take."""
@@ -66,7 +64,8 @@ class UnityManagedTables(ManagedTables):
                 remedy="choose another name",
                 name=name,
             )
-        self._api.config(catalog)
+        with self._explained(name):
+            self._api.config(catalog)
 
     def check_table(self, name: str, metadata: Metadata) -> None:
         """Refuse an invalid schema, and texts that are too long for the server."""
@@ -74,18 +73,7 @@ class UnityManagedTables(ManagedTables):
 
     def principal(self) -> str | None:
         """Return the name of the user whose token we have; ``None`` without authorization."""
-        if not self._token:
-            return None
-        root = f"{self._api.place.removesuffix(_API)}{_USERS}"
-        settings = (UNITY_URL, UNITY_TOKEN)
-        users = DeltaRest("Unity Catalog", root, self._token, settings=settings)
-        answer = users.ask("GET", "/Me")
-        if answer.status in _NO_USERS:
-            return None
-        name = answer.body.get("userName")
-        if not answer.ok or not isinstance(name, str):
-            raise users.unavailable(answer.problem)
-        return name
+        return unity_users.principal(self._api.place.removesuffix(_API), self._token)
 
     def metastore_id(self) -> str | None:
         """Return the id of the server's metastore."""
@@ -93,7 +81,8 @@ class UnityManagedTables(ManagedTables):
 
     def stage(self, name: str) -> StagedTable:
         """Allocate an id and a place for a new table."""
-        found = self._api.create_staging_table(name)
+        with self._explained(name):
+            found = self._api.create_staging_table(name)
         required = found.required_protocol
         # A required property without a value may have any.
         properties = found.required_properties.items()
@@ -139,6 +128,8 @@ class UnityManagedTables(ManagedTables):
 
     def is_free(self, name: str) -> bool:
         """Return whether no table has that name, also none that we may not see."""
+        with self._explained(name):
+            self._api.config(name.split(".")[0])
         try:
             return self._api.find(name) is None
         except (Forbidden, NotATable):
@@ -159,6 +150,21 @@ class UnityManagedTables(ManagedTables):
         name = self.name_of(table_id, former)
         return name is not None and self._api.delete(name, table_id)
 
+    def drop_named(self, table_id: str, name: str) -> bool:
+        """Drop a table by this name alone."""
+        return self._api.delete(name, table_id)
+
     def commits(self, table_id: str, name: str) -> CommitCatalog:
         """Return the table as the catalog of its own commits."""
         return UnityCommitCatalog(self._api, name, table_id)
+
+    @contextmanager
+    def _explained(self, name: str) -> Iterator[None]:
+        """Say in a refusal which privileges we lack to create a table, if that can be known."""
+        try:
+            yield
+        except Forbidden as refused:
+            server = self._api.place.removesuffix(_API)
+            if missing := unity_privileges.lacking(self._api.rest, server, self._token, name):
+                refused.remedy = f"have {', '.join(missing)} granted to you"
+            raise

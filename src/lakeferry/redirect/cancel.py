@@ -96,7 +96,7 @@ def cancel(setting: Setting, source_uri: str, *, leave_copies: bool = False) -> 
     if redirect.journal.data is Data.EXISTING:
         return existing_target.cancel_to_existing(move)
     try:
-        return _take_back(move, leave_copies=leave_copies)
+        return take_back(move, leave_copies=leave_copies)
     except (StorageError, TimedOut, InvalidInput) as failed:
         if not leave_copies:
             failed.remedy = unfinished_move.ways_on(source_uri, move.place.uri)
@@ -104,7 +104,7 @@ def cancel(setting: Setting, source_uri: str, *, leave_copies: bool = False) -> 
         return _without_target(move, failed)
 
 
-def _take_back(move: Move, *, leave_copies: bool) -> Outcome:
+def take_back(move: Move, *, leave_copies: bool = False) -> Outcome:
     """Cancel a move at its source and its target."""
     source_uri = move.source.store.uri
     if is_lost(move):
@@ -119,10 +119,12 @@ def _take_back(move: Move, *, leave_copies: bool) -> Outcome:
         decided, info = move.decide(RedirectState.NORMAL)
         if decided is RedirectState.NORMAL:
             kept = finish_cancel(move, info)
-    except LakeferryError:
+    except LakeferryError as failed:
         # Another process may have ended the move meanwhile: then its result counts.
         ended = move.ended()
         if ended is None:
+            if isinstance(failed, InvalidInput) and managed_loss.drop_undecided(move):
+                return _without_table(move)
             raise
         decided = ended
     if decided is RedirectState.READY:
@@ -137,6 +139,14 @@ def _without_target(move: Move, failed: LakeferryError) -> Outcome:
         f"the copies at {move.place.uri} aren't deleted ({failed}): delete them yourself, so that "
         "nobody mistakes them for the table"
     )
+    return outcome
+
+
+def _without_table(move: Move) -> Outcome:
+    """Cancel a move whose table was dropped, because its catalog doesn't let us close it."""
+    outcome = _end_at_source(move)
+    leave = partial(managed_loss.leave_managed, move, _claim(move), _ends(move), was_closed=True)
+    moving.attempt(move.setting, f"some files of the move at {move.place.uri}", leave)
     return outcome
 
 

@@ -83,6 +83,8 @@ class Rest:
     """The field of an error that has the service's address."""
     credential: ClassVar[str] = "key"
     owner: ClassVar[str] = "ask the owner of the data for the permission"
+    accepts: ClassVar[str] = "application/json"
+    """The formats of answers to :meth:`ask`."""
     meaningful: ClassVar[frozenset[int]] = frozenset({400, 404, 409, 410})
     """Statuses besides 2xx that the caller interprets."""
 
@@ -122,7 +124,7 @@ class Rest:
         whether it succeeded. ``once`` is for requests that aren't idempotent: a lost answer
         raises at once, and the service may have executed the request, or may do so later.
         """
-        headers = {"Accept": "application/json"}
+        headers = {"Accept": self.accepts}
         data = None
         if isinstance(body, bytes):
             headers["Content-Type"] = "application/octet-stream"

@@ -11,6 +11,7 @@ from tests.support.unity_server import OurServer, unity_server
 
 _UNIT = "tests/unit/redirect/enable/test_managed_move.py"
 _SCENARIO = "tests/scenario/test_managed_move.py"
+_REFUSALS = "tests/scenario/test_managed_refusals.py"
 _CRASHES = "tests/simulation/test_managed_move_crashes.py"
 
 NEEDS_A_PERSON.update(
@@ -34,6 +35,15 @@ NEEDS_A_PERSON.update(
         "cancel {}' undoes the move": (
             f"the catalog has to refuse and to change its mind: "
             f"{_UNIT}::test_a_refused_creation_leaves_the_source_as_it_is"
+        ),
+        "managed_probe.py: remove from the table what the catalog doesn't take; or leave out "
+        "--managed": (
+            f"the catalog decides: {_REFUSALS}::"
+            "test_what_the_catalog_forbids_is_refused_before_anything_is_copied"
+        ),
+        "unity_managed_tables.py: have {} granted to you": (
+            f"the administrator has to act: {_REFUSALS}::"
+            "test_the_privilege_that_is_missing_is_named"
         ),
         "unity_limits.py: make it shorter, or remove it": (
             "no command of ours sets such a text; a move adds to this remedy, and has its case"

@@ -268,7 +268,7 @@ def finish_enable(move: Move, crossing: Crossing) -> Outcome:
         if decided is None:
             _bring(move, crossing)
             move.check_undecided()
-            decided = move.decide(RedirectState.READY)
+            decided = _open(move)
         _follow(move, *decided)
         ended = decided[0]
     except catalog_name.TakenBack as back:
@@ -365,6 +365,25 @@ def _bring(move: Move, crossing: Crossing) -> None:
     else:
         managed_move.check_name(move)
     move.check_not_replaced()
+
+
+def _open(move: Move) -> tuple[RedirectState, CommitInfo]:
+    """Put the opening *N+1*; if a catalog refuses it by its rules, take the whole move back.
+
+    Writers are blocked by now, and a retry wouldn't help.
+    """
+    try:
+        return move.decide(RedirectState.READY)
+    except InvalidInput as refused:
+        if move.managed is None:
+            raise
+        source = move.source.store.uri
+        try:
+            cancel.take_back(move)
+        except LakeferryError as failed:
+            move.setting.warn(f"the move of {source} couldn't be undone automatically: {failed}")
+            raise refused from failed
+        raise catalog_name.TakenBack(refused, source) from refused
 
 
 def _register(move: Move) -> None:

@@ -3,6 +3,10 @@
 The catalog's first ratified commit has to be this move's *N+1*. If somebody has found the private
 name and committed another one, no *N+1* of ours can be ratified. If the table was dropped, none
 can be proposed. Then the source alone goes back to NORMAL.
+
+If the catalog refuses the commit that would close the table, by its rules, the table is dropped
+instead. That decides as well: it is dropped by its private name, which it keeps until it is open,
+and the source says READY only after the table has its final name.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ from lakeferry.errors import CommitConflict, CorruptLog, RedirectIllegalTransiti
 from lakeferry.log import paths
 from lakeferry.log.lines import Lines
 from lakeferry.log.paths import LogFileKind
-from lakeferry.redirect import redirect_commits
+from lakeferry.redirect import managed_place, redirect_commits, steps
 from lakeferry.redirect.enable import log_staging, target_claim
 from lakeferry.redirect.enable.target_claim import Claim
 from lakeferry.redirect.move import Move
@@ -45,12 +49,36 @@ def check_given_up(move: Move) -> None:
         )
 
 
-def leave_managed(move: Move, claim: Claim, ends: frozenset[str]) -> None:
-    """Delete the copies if the table was dropped; leave all to who has committed to it else."""
+def drop_undecided(move: Move) -> bool:
+    """Drop a table that has no commits for the catalog; return whether this has ended the move."""
+    store = move.target.store
+    if move.managed is None or not isinstance(store, ManagedStore):
+        return False
+    try:
+        if store.catalog.head().latest_version > 0:
+            return False
+    except TableNotFound:
+        return False
+    private = move.managed.private_name
+    tables = managed_place.tables_of(move.setting, move.redirect.target)
+    if not tables.drop_named(move.managed.table_id, private):
+        return False
+    kind = move.redirect.kind.catalog
+    move.setting.step(steps.name("drop", f"{kind}:{private}", move.place.uri))
+    return True
+
+
+def leave_managed(
+    move: Move, claim: Claim, ends: frozenset[str], *, was_closed: bool = False
+) -> None:
+    """Delete the copies if the table was dropped; leave all to who has committed to it else.
+
+    ``was_closed``: it was dropped by us, and can't have been open.
+    """
     store = move.place
     if not target_claim.is_place_claimed(store, claim):
         return
-    if _is_dropped(move) and not _may_be_open(move):
+    if was_closed or (_is_dropped(move) and not _may_be_open(move)):
         still = partial(target_claim.is_place_claimed, store, claim)
         move.setting.removal.remove_copies(move.source, move.place_log, still, lambda: True)
         log_staging.delete(store, sorted(ends))

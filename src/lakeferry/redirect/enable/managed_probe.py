@@ -3,10 +3,13 @@
 The catalog's specification knows only managed tables that are created empty. So two throwaway
 tables are made under private names, one of them with a log that doesn't begin at version 0:
 created, committed to, renamed and dropped. They have the columns and the properties of the table
-that is to move.
+that is to move, so that a refusal of those shows before anything is copied.
 """
 
 from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
 
 from lakeferry.catalogs.managed_tables import ManagedTables
 from lakeferry.errors import CatalogManaged, InvalidInput, LakeferryError
@@ -32,12 +35,25 @@ _NEWEST = 2
 def try_server(
     setting: Setting, tables: ManagedTables, target: RedirectTarget, state: TableState
 ) -> None:
-    """Refuse a catalog that doesn't take a table with a history; once in a process."""
-    if tables.is_tried:
+    """Refuse a catalog that doesn't take such a table with a history.
+
+    It is tried once in a process for tables of the same schema, features and properties.
+    """
+    key = _key(target, state)
+    if not tables.has_to_be_tried or key in tables.taken:
         return
     for begins in (0, 1):
         _try_table(setting, tables, target, state, begins)
-    tables.is_tried = True
+    tables.taken |= {key}
+
+
+def _key(target: RedirectTarget, state: TableState) -> str:
+    """Return a text that differs where a catalog may answer otherwise."""
+    schema = (target.name or "").rpartition(".")[0]
+    metadata = redirect_commits.without_raw_text(state.metadata)
+    plain = replace(metadata, id="", created_time=None, name=None)
+    told = (actions.encode_line(state.protocol), actions.encode_line(plain))
+    return f"{schema} {hashlib.sha256(b''.join(told)).hexdigest()}"
 
 
 def _try_table(
@@ -88,7 +104,13 @@ def _use(
     state = log.state()
     described = changes_of(LatestActions(state.protocol, state.metadata), None)
     now = setting.clock()
-    tables.create(managed.private_name, managed.table_id, place.uri, described, now)
+    try:
+        tables.create(managed.private_name, managed.table_id, place.uri, described, now)
+    except InvalidInput as refused:
+        refused.remedy = (
+            "remove from the table what the catalog doesn't take; or leave out --managed"
+        )
+        raise
     commits = tables.commits(managed.table_id, managed.private_name)
     store = ManagedStore(place, commits, onboarding=_NEWEST)
     version = _NEWEST + 1

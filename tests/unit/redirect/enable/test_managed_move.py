@@ -40,6 +40,7 @@ from tests.support.stored_tables import (
     KeptTable,
     StoredTableCommits,
     StoredTables,
+    StoredUnity,
     managed_request,
     managed_setting,
 )
@@ -291,12 +292,15 @@ def test_a_server_is_tried_once_with_two_tables() -> None:
     store = world()
     setting = managed_setting(store)
     tables = StoredTables(store)
-    tables.is_tried = False
+    tables.has_to_be_tried = True
     target = RedirectTarget(TargetKind.UNITY, name=NAME)
     state = setting.log(OLD).state()
     for _ in range(2):
         managed_probe.try_server(setting, tables, target, state)
     assert len(tables.kept()) == 2
+    configured = changed(state.metadata, configuration={"delta.appendOnly": "true"})
+    managed_probe.try_server(setting, tables, target, replace(state, metadata=configured))
+    assert len(tables.kept()) == 4
     assert live(store) == []
     assert not [name for name in store.objects if name.startswith("managed/")]
 
@@ -315,7 +319,7 @@ class StrictCommits(StoredTableCommits):
 class StrictTables(StoredTables):
     """A server that takes no table with a history."""
 
-    is_tried = False
+    has_to_be_tried = True
 
     def commits(self, table_id: str, name: str) -> StoredTableCommits:
         """Return one table."""
@@ -331,3 +335,50 @@ def test_a_server_that_refuses_a_history_is_refused() -> None:
         managed_probe.try_server(setting, StrictTables(store), target, state)
     assert live(store) == []
     assert not [name for name in store.objects if name.startswith("managed/")]
+
+
+class LateTables(StrictTables):
+    """A server that took the throwaway tables, and refuses the first commit of this one."""
+
+    has_to_be_tried = False
+
+
+def with_tables(setting: Setting, tables: StoredTables) -> Setting:
+    return replace(setting, catalog=lambda _: StoredUnity(tables))
+
+
+@pytest.mark.parametrize("resumes", [False, True])
+def test_a_refused_first_commit_takes_the_move_back(resumes: bool) -> None:
+    store, steps = world(), list[str]()
+    strict = with_tables(managed_setting(store), LateTables(store))
+    heard = replace(strict, step=lambda step: steps.append(step.op))
+    if resumes:
+        begun(store, stops_after=AT_LOCK)
+    with pytest.raises(InvalidInput, match="must be 1") as refused:
+        resuming.resume(heard, OLD) if resumes else enabling.enable(heard, managed_request())
+    assert "the move was undone" in (refused.value.cause or "")
+    assert "drop" in steps
+    assert redirect_at(managed_setting(store)) is None
+    assert live(store) == []
+    assert not [name for name in store.objects if name.startswith("managed/")]
+    assert cancel.cancel(managed_setting(store), OLD).state is RedirectState.NORMAL
+
+
+def test_a_move_whose_closing_commit_is_refused_is_cancelled() -> None:
+    store = world()
+    begun(store, stops_after=AT_LOCK)
+    strict = with_tables(managed_setting(store), LateTables(store))
+    assert cancel.cancel(strict, OLD).state is RedirectState.NORMAL
+    assert live(store) == []
+    assert not [name for name in store.objects if name.startswith("managed/")]
+
+
+def test_a_table_that_was_renamed_meanwhile_is_not_dropped() -> None:
+    """Whoever opens it gives it its name first, and it stays then."""
+    store = world()
+    begun(store, stops_after=AT_LOCK)
+    strict = LateTables(store)
+    strict.rename(FIRST, "", NAME)
+    with pytest.raises(InvalidInput, match="must be 1"):
+        cancel.cancel(with_tables(managed_setting(store), strict), OLD)
+    assert [kept.name for kept in live(store)] == [NAME]
