@@ -25,7 +25,7 @@ from lakeferry.log.actions import CommitInfo
 from lakeferry.log.catalog_changes import changes_of
 from lakeferry.log.latest_actions import LatestActions
 from lakeferry.log.replay import TableState as TableState
-from lakeferry.redirect import managed_commits, managed_place, steps
+from lakeferry.redirect import managed_commits, managed_place, read_entry, steps
 from lakeferry.redirect.enable import (
     managed_probe,
     managed_refusals,
@@ -95,7 +95,11 @@ def create_table(setting: Setting, source: DeltaLog, request: Request, state: Ta
     ``state`` is the source's. What changes until *N* is proposed together with *N+1*.
     """
     managed = request.managed_target
-    if managed is None:
+    if (
+        managed is None
+        or read_entry.read(state.protocol, state.metadata, request.source) is not None
+    ):
+        # Another process has begun the move by now: it has created the table.
         return
     check_still_fits(setting, request, state)
     now = setting.clock()

@@ -24,7 +24,7 @@ from lakeferry.log.commit import Transaction
 from lakeferry.redirect import cancel, rehearsal, resuming, status
 from lakeferry.redirect.disable import disabling
 from lakeferry.redirect.disable.disabling import WithdrawalOptions
-from lakeferry.redirect.enable import enabling, managed_probe
+from lakeferry.redirect.enable import enabling, managed_move, managed_probe, move_record
 from lakeferry.redirect.entry import RedirectTarget, TargetKind
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.states import RedirectState
@@ -382,3 +382,15 @@ def test_a_table_that_was_renamed_meanwhile_is_not_dropped() -> None:
     with pytest.raises(InvalidInput, match="must be 1"):
         cancel.cancel(with_tables(managed_setting(store), strict), OLD)
     assert [kept.name for kept in live(store)] == [NAME]
+
+
+def test_who_finds_the_move_begun_by_another_process_creates_no_table() -> None:
+    store = world()
+    begun(store, stops_after=AT_LOCK)
+    setting = managed_setting(store)
+    source = setting.log(OLD)
+    record = move_record.read_record(source.store)
+    assert record is not None
+    before = store.objects
+    managed_move.create_table(setting, source, record.request, source.state())
+    assert store.objects == before
