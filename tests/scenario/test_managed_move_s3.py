@@ -10,8 +10,6 @@ import pytest
 
 import lakeferry
 from lakeferry.api.redirects import Redirects
-from lakeferry.errors import LakeferryError
-from lakeferry.redirect.enable import managed_move
 from lakeferry.redirect.states import RedirectState
 from lakeferry.storage import normalise, open_store, vended_credentials
 from tests.support.history import Append, Checkpoint, DeleteRows, History, Layout

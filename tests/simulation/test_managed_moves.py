@@ -304,8 +304,10 @@ def finish(simulation: Simulation, stage: Stage, *, moves: bool) -> DictStore:
     except (RedirectInProgress, RedirectIllegalTransition):
         try:
             resuming.resume(managed_setting(store, user="ann"), OLD)
-        except RedirectTargetNotEmpty:
-            # A cancel has dropped the table while somebody else went on with the move.
+        except RedirectTargetNotEmpty as told:
+            # A cancel has dropped the table, and a mover that hadn't seen it yet ended right after
+            # it had committed ENABLING. The remedy is the way out, and it needs no other option.
+            assert "redirect cancel" in (told.remedy or "")
             cancel.cancel(managed_setting(store, user="ann"), OLD)
     return store
 
