@@ -424,6 +424,10 @@ class OurServer(ObedientServer):
             f"{body['url']}/".startswith(f"{table['storage_location']}/")
             for table in self._state.tables
         )
+        if operation == "CREATE_TABLE":
+            if inside or "CREATE EXTERNAL TABLE" not in self.privileges:
+                return DENIED
+            return self._credentials_for(body["url"])
         needed = {"READ FILES"} if operation == "READ" else {"READ FILES", "WRITE FILES"}
         if not (needed <= self.privileges or (inside and self.may_open(operation))):
             return DENIED

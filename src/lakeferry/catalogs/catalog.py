@@ -49,12 +49,13 @@ class CatalogAccess:
 
     ``options`` are the storage options that it issued. ``renewal`` issues credentials again
     before they expire. ``commits`` is there for a managed table, whose commits the catalog
-    decides about.
+    decides about. ``is_fallback``: it is for users who have no credentials of their own.
     """
 
     options: StorageOptions = field(default_factory=dict, repr=False)
     commits: CommitCatalog | None = None
     renewal: CredentialSource | None = field(default=None, repr=False)
+    is_fallback: bool = False
 
     def over(self, place: Store, warn: Callable[[str], None] = lambda _: None) -> Store:
         """Return the store of a place as the catalog's clients see it."""
@@ -156,6 +157,10 @@ class Catalog(ABC):
     def access(self, table: CatalogTable) -> CatalogAccess:
         """Return how the catalog lets the table's place be opened; may ask for credentials."""
         return CatalogAccess(self.credentials(table))
+
+    def place_access(self, location: str) -> CatalogAccess:  # noqa: ARG002
+        """Return how a place is opened that no table has yet; may ask for credentials."""
+        return NO_ACCESS
 
     def managed_tables(self) -> ManagedTables | None:
         """Return the catalog as the owner of tables, or ``None`` if it can't own any."""

@@ -73,6 +73,10 @@ class OverlayCatalog(Catalog):
         """Return how the catalog below lets the table be opened."""
         return self._below.access(table)
 
+    def place_access(self, location: str) -> CatalogAccess:
+        """Return how the catalog below lets the place be opened."""
+        return self._below.place_access(location)
+
     def managed_tables(self) -> ManagedTables | None:
         """Return the managed tables of the catalog below, with changes in memory."""
         if self._managed is None and (below := self._below.managed_tables()) is not None:

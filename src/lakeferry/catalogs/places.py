@@ -57,8 +57,16 @@ class Places:
         return place
 
     def grant(self, uri: str, access: CatalogAccess) -> None:
-        """Keep how a catalog lets a place be opened."""
-        self._granted[normalise(uri)] = access
+        """Keep how a catalog lets a place be opened; the user's own credentials come first."""
+        place = normalise(uri)
+        if access.is_fallback and (place in self._granted or self._has_own(place)):
+            return
+        self._granted[place] = access
+
+    def _has_own(self, place: str) -> bool:
+        from lakeferry.storage.cloud_clients import has_credentials
+
+        return has_credentials(StoreConfig(place, dict(self._layered(place, {}))))
 
     def granted(self, uri: str) -> CatalogAccess:
         """Return how a catalog lets a place be opened."""
@@ -69,9 +77,10 @@ class Places:
         return self._layered(uri, self.granted(uri).options)
 
     def open(self, uri: str) -> Store:
-        """Return the store of a place."""
+        """Return the store of a place. Credentials that can be renewed aren't options of it."""
         access = self.granted(uri)
-        config = StoreConfig(normalise(uri), dict(self.options(uri)), renewal=access.renewal)
+        options = self.options(uri) if access.renewal is None else self._layered(uri, {})
+        config = StoreConfig(normalise(uri), dict(options), renewal=access.renewal)
         return access.over(open_config(config), self._warn)
 
 

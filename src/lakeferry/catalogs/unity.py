@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from lakeferry.catalogs.catalog import (
+    NO_ACCESS,
     Catalog,
     CatalogAccess,
     CatalogTable,
@@ -37,7 +38,11 @@ from lakeferry.catalogs.catalog_rest import TIMEOUT_S, Answer, CatalogRest
 from lakeferry.catalogs.columns import catalog_columns
 from lakeferry.catalogs.unity_address import UNITY_TOKEN, UNITY_URL, unity_from, unity_root
 from lakeferry.catalogs.unity_commit_catalog import UnityCommitCatalog
-from lakeferry.catalogs.unity_credentials import TableCredentialSource
+from lakeferry.catalogs.unity_credentials import (
+    ExternalCredentialSource,
+    PathCredentialSource,
+    TableCredentialSource,
+)
 from lakeferry.catalogs.unity_delta import UnityDelta
 from lakeferry.catalogs.unity_listing import canonical, find_listed, list_tables
 from lakeferry.errors import (
@@ -419,21 +424,49 @@ class UnityCatalog(Catalog):
     def access(self, table: CatalogTable) -> CatalogAccess:
         """Return how a table is opened: a managed one with the catalog, which decides its commits.
 
-        Credentials for a managed table are asked for again before they expire, also by executors.
+        Credentials that expire are asked for again before that, also by executors.
         """
         if not table.managed:
-            return super().access(table)
+            return self._external_access(table)
         api = UnityDelta(self._url, self._token)
         commits = UnityCommitCatalog(api, table.name, table.table_id)
         return CatalogAccess(commits=commits, renewal=self._renewal(table))
+
+    def _external_access(self, table: CatalogTable) -> CatalogAccess:
+        options, expires_ms = self._issued_for(table)
+        if expires_ms is None:
+            return CatalogAccess(options)
+        source = ExternalCredentialSource(
+            self._url, table.location, table.table_id, token=self._explicit_token
+        )
+        return CatalogAccess(options, renewal=source)
+
+    def place_access(self, location: str) -> CatalogAccess:
+        """Return credentials for a place where an external table is to be, if there are any."""
+        if split(location).scheme == "file":
+            return NO_ACCESS
+        source = PathCredentialSource(self._url, location, token=self._explicit_token)
+        try:
+            renewed(source).current()
+        except (CatalogUnavailable, Forbidden, TableNotFound, Unauthorized):
+            return NO_ACCESS
+        return CatalogAccess(renewal=source, is_fallback=True)
+
+    @property
+    def _explicit_token(self) -> str | None:
+        """The token, unless executors find it in their own environment."""
+        return None if self._token == os.environ.get(UNITY_TOKEN) else self._token
 
     def _renewal(self, table: CatalogTable) -> CredentialSource | None:
         """Return a source of credentials; ``None`` if the server issues none for the place."""
         if split(table.location).scheme == "file":
             return None
-        explicit = None if self._token == os.environ.get(UNITY_TOKEN) else self._token
         source = TableCredentialSource(
-            self._url, table.location, table.name, table.table_id, token=explicit
+            self._url,
+            table.location,
+            table.name,
+            table.table_id,
+            token=self._explicit_token,
         )
         try:
             # The answer is kept for the stores that will use it.
@@ -448,24 +481,29 @@ class UnityCatalog(Catalog):
         There are none for local disk, and none if the server isn't configured to
         issue any: then the user's own options are used.
         """
+        return self._issued_for(table)[0]
+
+    def _issued_for(self, table: CatalogTable) -> tuple[Mapping[str, str], int | None]:
+        """Return the storage options that the server issues, and when they expire."""
         if split(table.location).scheme == "file":
-            return {}
+            return {}, None
         try:
             answer = self._ask_credentials(table.table_id, "READ_WRITE")
         except Forbidden:
             try:
                 answer = self._ask_credentials(table.table_id, "READ")
             except Forbidden:
-                return {}
+                return {}, None
         if answer.status in (400, 409):
-            return {}
+            return {}, None
         given = self._done(answer)
         options: dict[str, str] = {}
         for cloud, fields in _CREDENTIALS.items():
             values = given.get(cloud)
             if isinstance(values, dict):
                 options |= {fields[k]: v for k, v in values.items() if k in fields and v}
-        return options
+        expires_ms = given.get("expiration_time")
+        return options, expires_ms if options and isinstance(expires_ms, int) else None
 
     def _ask_credentials(self, table_id: str, operation: str) -> Answer:
         request = {"table_id": table_id, "operation": operation}

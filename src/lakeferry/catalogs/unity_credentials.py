@@ -103,6 +103,16 @@ class TableCredentialSource(UnityCredentialSource):
 
 
 @dataclass(frozen=True, slots=True)
+class ExternalCredentialSource(UnityCredentialSource):
+    """Credentials for the place of an external table, whatever it is called now."""
+
+    table_id: str
+
+    def _ask(self, api: UnityDelta) -> VendedCredentials | None:
+        return issued_for(self.location, api.external_credentials(self.location, self.table_id))
+
+
+@dataclass(frozen=True, slots=True)
 class PathCredentialSource(UnityCredentialSource):
     """Credentials for any place that the catalog knows."""
 

@@ -228,15 +228,47 @@ class UnityDelta:
         self, location: str, *, write: bool = True
     ) -> tuple[StorageCredential, ...]:
         """Return credentials for a place."""
-        operation = "READ_WRITE" if write else "READ"
-        needed = f"READ FILES and WRITE FILES on the external location of {location}"
+        if write:
+            # Whoever may only create a table there has that right until a table is there.
+            with suppress(Forbidden):
+                return self._path_credentials(location, "READ_WRITE", "PATH_READ_WRITE")
+        needed = (
+            f"CREATE EXTERNAL TABLE (or READ FILES and WRITE FILES) on the external location of "
+            f"{location}"
+            if write
+            else f"READ FILES on the external location of {location}"
+        )
         with self._privileges(f"open {location}", needed, location):
-            body = {"url": location, "operation": f"PATH_{operation}"}
-            answer = self.rest.ask("POST", "/temporary-path-credentials", body=body)
-            if answer.status in (404, 405) and "error_code" not in answer.body:
-                # A server without the older call.
-                query = {"location": location, "operation": operation}
-                return self._issued(f"{LEAD}/temporary-path-credentials", query, location)
+            if write:
+                return self._path_credentials(location, "READ_WRITE", "PATH_CREATE_TABLE")
+            return self._path_credentials(location, "READ", "PATH_READ")
+
+    def _path_credentials(
+        self, location: str, operation: str, older: str
+    ) -> tuple[StorageCredential, ...]:
+        body = {"url": location, "operation": older}
+        answer = self.rest.ask("POST", "/temporary-path-credentials", body=body)
+        if answer.status in (404, 405) and "error_code" not in answer.body:
+            # A server without the older call.
+            query = {"location": location, "operation": operation}
+            return self._issued(f"{LEAD}/temporary-path-credentials", query, location)
+        return self._older(answer, location, operation)
+
+    def external_credentials(self, location: str, table_id: str) -> tuple[StorageCredential, ...]:
+        """Return credentials for an external table's place, for writing if we may."""
+        call = "/temporary-table-credentials"
+        with suppress(Forbidden):
+            body = {"table_id": table_id, "operation": "READ_WRITE"}
+            return self._older(self.rest.ask("POST", call, body=body), location, "READ_WRITE")
+        needed = f"SELECT on the table {table_id} (MODIFY too, to write)"
+        with self._privileges(f"open {location}", needed, location):
+            body = {"table_id": table_id, "operation": "READ"}
+            return self._older(self.rest.ask("POST", call, body=body), location, "READ")
+
+    def _older(
+        self, answer: Answer, location: str, operation: str
+    ) -> tuple[StorageCredential, ...]:
+        """Return what the older API issues; nothing if it isn't configured to."""
         if answer.status in (400, 409):
             return ()
         if not answer.ok:

@@ -7,6 +7,7 @@ The catalog issues credentials for the place to the user who began the move.
 
 from __future__ import annotations
 
+from lakeferry.catalogs.catalog import NO_ACCESS
 from lakeferry.catalogs.managed_tables import ManagedTables
 from lakeferry.errors import CatalogManaged, Forbidden, TableNotFound
 from lakeferry.redirect import redirect_commits, steps
@@ -42,11 +43,16 @@ def open_place(
     managed: ManagedTarget | None,
     location: str,
 ) -> Store:
-    """Return the plain store of a move's target; with the catalog's credentials if it is managed.
+    """Return the plain store of a move's target, with credentials that the catalog issues.
 
-    ``source`` is the table that moves, for messages.
+    For a place that the user chose they are used only if the user has none. ``source`` is the table
+    that moves, for messages.
     """
     if managed is None:
+        kind = target.kind.catalog if target is not None else None
+        access = setting.catalog(kind).place_access(location) if kind is not None else NO_ACCESS
+        if access.renewal is not None:
+            setting.grant(location, access)
         return setting.open_store(location)
     tables = tables_of(setting, target)
     check_principal(tables, source, managed)

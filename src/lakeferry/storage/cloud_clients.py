@@ -68,6 +68,8 @@ _CREDENTIAL_VARIABLES = (
     "AWS_CONTAINER_CREDENTIALS_FULL_URI",
     "AWS_SKIP_SIGNATURE",
 )
+# They choose credentials that are somewhere else.
+_NO_SECRETS = frozenset({"aws_profile", "aws_default_profile"})
 _DURATION = re.compile(r"(\d+(?:\.\d+)?) *(ms|s|m|h|)")
 _UNITS_S = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -197,6 +199,25 @@ class Clients:
         if region is not None:
             settings["aws_region"] = region
         return S3Store(self.place.container, config=_typed(settings), **common)
+
+
+def has_credentials(config: StoreConfig) -> bool:
+    """Return whether options, the environment or AWS's shared files have credentials for a place.
+
+    Those of an instance's role aren't looked for.
+    """
+    scheme = split(config.uri).scheme
+    lead = _LEADS.get(scheme)
+    if lead is None:
+        return True
+    clouds = tuple(other for other in _LEADS.values() if other != lead)
+    options = [name.lower() for name in config.options if not name.lower().startswith(clouds)]
+    variables = [name.lower() for name in os.environ if name.lower().startswith(lead)]
+    found = (each for each in (*options, *variables) if subject(each) == "credentials")
+    if any(each not in _NO_SECRETS for each in found):
+        return True
+    profile = _shared_profile(config.options, needs_key=False) if scheme == "s3" else None
+    return profile is not None and profile.key is not None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,9 @@ import pickle
 
 import pytest
 
+from lakeferry.catalogs import CatalogAccess, CatalogTable, open_catalog
+from lakeferry.catalogs.catalog import NO_ACCESS
+from lakeferry.catalogs.places import Places
 from lakeferry.catalogs.unity_credentials import (
     PathCredentialSource,
     StagingCredentialSource,
@@ -13,7 +16,7 @@ from lakeferry.catalogs.unity_credentials import (
     issued_for,
 )
 from lakeferry.catalogs.unity_delta_messages import StorageCredential
-from lakeferry.errors import Unauthorized
+from lakeferry.errors import Forbidden, Unauthorized
 from lakeferry.storage.vended_credentials import VendedCredentials
 from tests.support.managed_tables import delta
 from tests.support.unity_server import OurServer, UnityServer
@@ -134,3 +137,55 @@ def test_the_longest_prefix_decides(location: str, key: str | None) -> None:
     found = issued_for(location, entries)
     expected = None if key is None else VendedCredentials({"aws_access_key_id": key})
     assert found == expected
+
+
+def test_who_may_only_create_a_table_gets_credentials_for_its_place(
+    unity: UnityServer, server: OurServer, table_id: str
+) -> None:
+    server.privileges |= {"CREATE EXTERNAL TABLE"}
+    assert PathCredentialSource(unity.url, "s3://lake/new", token=unity.token)() == (
+        VendedCredentials(OPTIONS, LATER_MS)
+    )
+    server.privileges -= {"OWNER"}
+    with pytest.raises(Forbidden, match="doesn't let us open") as refused:
+        PathCredentialSource(unity.url, PLACE, token=unity.token)()
+    assert "CREATE EXTERNAL TABLE" in (refused.value.remedy or "")
+
+
+def test_an_external_table_has_credentials_that_are_renewed(
+    unity: UnityServer, server: OurServer, table_id: str
+) -> None:
+    catalog = open_catalog("unity", unity.environment())
+    table = CatalogTable(f"{unity.schema}.r", PLACE, table_id)
+    access = catalog.access(table)
+    assert access.options == OPTIONS
+    assert access.renewal is not None
+    assert access.renewal() == VendedCredentials(OPTIONS, LATER_MS)
+    server.privileges = {"USE CATALOG", "USE SCHEMA", "SELECT"}
+    assert access.renewal() == VendedCredentials(OPTIONS, LATER_MS)
+    server.credentials = (200, {"aws_temp_credentials": KEYS})
+    assert catalog.access(table) == CatalogAccess(OPTIONS)
+
+
+def test_a_place_that_the_catalog_does_not_open_needs_credentials_of_our_own(
+    unity: UnityServer, server: OurServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
+    catalog = open_catalog("unity", unity.environment())
+    assert catalog.place_access("file:///lake/new") == NO_ACCESS
+    assert catalog.place_access("s3://lake/new/t1") == NO_ACCESS
+    server.privileges |= {"CREATE EXTERNAL TABLE"}
+    access = catalog.place_access("s3://lake/new/t2")
+    assert access.is_fallback
+    places = Places(environment={})
+    places.grant("s3://lake/new/t2", access)
+    assert places.granted("s3://lake/new/t2") == access
+    own = Places({"aws_access_key_id": "k", "aws_secret_access_key": "s"}, environment={})
+    own.grant("s3://lake/new/t2", access)
+    assert own.granted("s3://lake/new/t2") == NO_ACCESS
+    known = Places(environment={})
+    known.grant("s3://lake/new/t2", CatalogAccess(OPTIONS))
+    known.grant("s3://lake/new/t2", access)
+    assert known.granted("s3://lake/new/t2") == CatalogAccess(OPTIONS)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -10,7 +11,7 @@ from obstore.store import S3Store
 
 from lakeferry.errors import CatalogUnavailable, InvalidInput, ObjectNotFound, Unauthorized
 from lakeferry.storage import open_config, open_store
-from lakeferry.storage.cloud_clients import Clients
+from lakeferry.storage.cloud_clients import Clients, has_credentials
 from lakeferry.storage.store import StoreConfig
 from lakeferry.storage.vended_credentials import CredentialSource, VendedCredentials
 from tests.support.obedient_server import ObedientServer, Reply
@@ -248,3 +249,39 @@ class Listening(ObedientServer):
     def _reply(self, method: str, target: str, headers: Any, data: bytes) -> Reply:
         self.heard.append(f"{method} {target} {headers.get('Authorization')}")
         return 404, b""
+
+
+@pytest.mark.parametrize(
+    ("uri", "options", "variables", "expected"),
+    [
+        ("s3://b/t", {}, {}, False),
+        ("s3://b/t", {"aws_region": "x"}, {"AWS_ENDPOINT_URL": "http://x"}, False),
+        ("s3://b/t", {"aws_access_key_id": "k"}, {}, True),
+        ("s3://b/t", {"access_key_id": "k"}, {}, True),
+        ("s3://b/t", {"azure_storage_account_key": "k"}, {}, False),
+        ("s3://b/t", {}, {"AWS_ACCESS_KEY_ID": "k"}, True),
+        ("s3://b/t", {}, {"AWS_PROFILE": "has a key"}, True),
+        ("s3://b/t", {}, {"AWS_PROFILE": "has none"}, False),
+        ("s3://b/t", {}, {"AZURE_CLIENT_ID": "k"}, False),
+        ("abfss://c@a.dfs.core.windows.net/t", {}, {"AZURE_CLIENT_ID": "k"}, True),
+        ("gs://b/t", {}, {"GOOGLE_APPLICATION_CREDENTIALS": "file"}, True),
+        ("gs://b/t", {}, {"AWS_ACCESS_KEY_ID": "k"}, False),
+        ("file:///t", {}, {}, True),
+    ],
+)
+def test_who_has_credentials_is_known(
+    uri: str,
+    options: dict[str, str],
+    variables: dict[str, str],
+    expected: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    for name in [each for each in os.environ if each.startswith(("AWS_", "GOOGLE_", "AZURE_"))]:
+        monkeypatch.delenv(name)
+    shared = tmp_path / "credentials"
+    shared.write_text("[has a key]\naws_access_key_id=k\naws_secret_access_key=s\n")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(shared))
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert has_credentials(StoreConfig(uri, options)) is expected
