@@ -7,11 +7,16 @@ each process makes the same bytes. The source keeps its own protocol and propert
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from lakeferry.catalogs.managed_tables import DOCUMENTED_PROPERTIES, TABLE_ID_PROPERTY
 from lakeferry.log import actions, protocols, timestamps
-from lakeferry.log.actions import CommitInfo
+from lakeferry.log.actions import CommitInfo, Metadata
 from lakeferry.redirect import redirect_commits
 from lakeferry.redirect.managed_target import ManagedTarget
 from lakeferry.redirect.redirect_commits import Bare
+
+_OF_THE_CATALOG = frozenset({*DOCUMENTED_PROPERTIES, TABLE_ID_PROPERTY})
 
 
 def bare_at_target(
@@ -35,6 +40,14 @@ def bare_at_target(
         protocols.adding(bare.protocol, managed.features),
         actions.changed(bare.metadata, configuration=configuration),
     )
+
+
+def without_requirements(metadata: Metadata) -> Metadata:
+    """Return metadata without the properties that a catalog decides about, for comparisons."""
+    kept = {
+        key: value for key, value in metadata.configuration.items() if key not in _OF_THE_CATALOG
+    }
+    return replace(metadata, configuration=kept)
 
 
 def info_at_target(bare: Bare, version: int, commit_info: CommitInfo | None) -> CommitInfo | None:

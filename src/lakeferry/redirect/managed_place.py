@@ -7,15 +7,17 @@ The catalog issues credentials for the place to the user who began the move.
 
 from __future__ import annotations
 
-from lakeferry.catalogs.catalog import NO_ACCESS
+from contextlib import suppress
+
 from lakeferry.catalogs.managed_tables import ManagedTables
-from lakeferry.errors import CatalogManaged, Forbidden, TableNotFound
+from lakeferry.errors import CatalogManaged, Forbidden, LakeferryError, TableNotFound
 from lakeferry.redirect import redirect_commits, steps
-from lakeferry.redirect.entry import Redirect, RedirectTarget
+from lakeferry.redirect.entry import Data, Redirect, RedirectTarget
 from lakeferry.redirect.managed_target import ManagedTarget
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.states import RedirectState
 from lakeferry.storage import Store
+from lakeferry.storage.uris import same_place
 from lakeferry.table import DeltaLog
 from lakeferry.table.managed import ManagedStore
 
@@ -49,10 +51,7 @@ def open_place(
     that moves, for messages.
     """
     if managed is None:
-        kind = target.kind.catalog if target is not None else None
-        access = setting.catalog(kind).place_access(location) if kind is not None else NO_ACCESS
-        if access.renewal is not None:
-            setting.grant(location, access)
+        _grant_place(setting, target, location)
         return setting.open_store(location)
     tables = tables_of(setting, target)
     check_principal(tables, source, managed)
@@ -61,9 +60,45 @@ def open_place(
 
 
 def place_of_move(setting: Setting, source: str, redirect: Redirect, location: str) -> Store:
-    """Return the plain store of the target of a move that has begun."""
-    managed = redirect.journal.managed if redirect.journal is not None else None
+    """Return the plain store of the target of a move that has begun.
+
+    A table that was there before is opened as its catalog lets its clients open it.
+    """
+    journal = redirect.journal
+    if journal is not None and journal.data is Data.EXISTING:
+        _grant_existing(setting, redirect.target, location)
+    managed = journal.managed if journal is not None else None
     return open_place(setting, source, redirect.target, managed, location)
+
+
+def _grant_place(setting: Setting, target: RedirectTarget | None, location: str) -> None:
+    """Keep the credentials that a catalog issues for a place that the user chose."""
+    kind = target.kind.catalog if target is not None else None
+    if kind is None:
+        return
+    # Without them the place is opened with the user's own; whoever needs the catalog asks it later.
+    with suppress(LakeferryError):
+        access = setting.catalog(kind).place_access(location)
+        if access.renewal is not None:
+            setting.grant(location, access)
+
+
+def _grant_existing(setting: Setting, target: RedirectTarget | None, location: str) -> None:
+    """Keep how the catalog lets a table be opened; to undo a redirect it isn't needed."""
+    kind = target.kind.catalog if target is not None else None
+    if target is None or kind is None:
+        return
+    try:
+        catalog = setting.catalog(kind)
+        found = catalog.find(target.name) if target.name is not None else None
+        if target.table_id is not None and not (
+            found is not None and found.is_same(target.table_id, target.metastore_id)
+        ):
+            found = catalog.find_id(target.table_id, target.metastore_id, target.name)
+        if found is not None and same_place(found.location, location):
+            setting.grant(location, catalog.access(found))
+    except LakeferryError as failed:
+        setting.warn(f"{location} is opened without its catalog: {failed}")
 
 
 def log_at(setting: Setting, store: Store) -> DeltaLog:

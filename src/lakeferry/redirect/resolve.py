@@ -47,7 +47,7 @@ from lakeferry.log import features, paths
 from lakeferry.log.paths import LogFile
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.redirect import lineage, move, read_entry, received_entries
-from lakeferry.redirect.entry import Redirect, RedirectTarget
+from lakeferry.redirect.entry import Data, Redirect, RedirectTarget
 from lakeferry.redirect.no_redirect_rules import Rule
 from lakeferry.redirect.states import RedirectState
 from lakeferry.storage import Store, normalise, open_store
@@ -222,11 +222,14 @@ class Resolver:
                 name = known.name if known is not None else None
         return _catalog_managed(found.location, managed, name)
 
-    def check_leads_elsewhere(self, table: str, source: str) -> None:
-        """Refuse a table whose redirects lead back to ``source``."""
-        chain = self.resolve(table).chain
+    def check_leads_elsewhere(
+        self, table: str, source: str, *, allow_managed: bool = False
+    ) -> tuple[str, ...]:
+        """Refuse a table whose redirects lead back to ``source``; return where they lead."""
+        chain = self.resolve(table, allow_managed=allow_managed).chain
         if any(same_place(place, source) for place in chain):
             raise _cycle([source, *chain], "it leads back to where it has been")
+        return chain
 
     def forget(self, table: str) -> None:
         """Remove a table from the cache, so that the next call reads it from the store."""
@@ -416,8 +419,11 @@ def find_in_catalog(
             target=str(target),
         )
     found = replace(found, location=normalise(found.location))
-    is_managed = redirect.journal is not None and redirect.journal.managed is not None
-    if (finds_name or is_managed) and found.name == target.table_id:
+    journal = redirect.journal
+    may_be_managed = journal is not None and (
+        journal.managed is not None or journal.data is Data.EXISTING
+    )
+    if (finds_name or may_be_managed) and found.name == target.table_id:
         # If the name isn't found, the id is shown. A managed table is opened by its name.
         with suppress(LakeferryError):
             now = asked.find_id(target.table_id, target.metastore_id, target.name)
@@ -460,8 +466,8 @@ def _catalog_managed(place: str, managed: tuple[str, ...], name: str | None) -> 
         f"{name or place} is managed by its catalog",
         cause=f"its protocol has {', '.join(managed)}: commits that the catalog has accepted may "
         "not be in the log yet, so a reader of the path may get wrong data",
-        remedy=f"open it by its name{f', {name},' if name else ''} with an engine that asks the "
-        "catalog, such as Spark with Unity Catalog's connector; Lakeferry can't do this yet",
+        remedy=f"open it by its name{f', {name},' if name else ''} with Lakeferry, or with an "
+        "engine that asks the catalog, such as Spark with Unity Catalog's connector",
         name=name,
         location=place,
         features=list(managed),

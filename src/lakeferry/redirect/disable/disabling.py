@@ -297,6 +297,7 @@ def _disable_existing(
     objects = size_bytes = 0
     if options.bring_back and redirect.state is RedirectState.READY:
         target = setting.log(target_place(setting, redirect, source.store.uri))
+        no_way_back.check_bring_back(redirect, source.store.uri, target)
         state, objects, size_bytes = bring_back_existing.bring_existing(
             setting, source, target, state, redirect
         )

@@ -5,6 +5,22 @@ from __future__ import annotations
 from lakeferry.errors import CatalogManaged
 from lakeferry.redirect.entry import Redirect
 from lakeferry.storage.uris import shell_safe
+from lakeferry.table import DeltaLog
+
+
+def check_bring_back(redirect: Redirect, source: str, target: DeltaLog) -> None:
+    """Refuse to bring changes back from a table that its catalog manages."""
+    if not target.store.asks_catalog:
+        return
+    raise CatalogManaged(
+        f"changes of {redirect.target} can't be brought back to {source}",
+        cause="it is managed by its catalog, and has features and properties that only such a "
+        "table may have; nothing was changed",
+        remedy="leave out --bring-back: the source is then as it was when it was redirected",
+        features=["catalogManaged"],
+        name=redirect.target.name if redirect.target is not None else None,
+        location=source,
+    )
 
 
 def check_way_back(redirect: Redirect, source: str) -> None:

@@ -22,11 +22,12 @@ from lakeferry.errors import (
     TableNotFound,
 )
 from lakeferry.log.commit import Conflict
+from lakeferry.log.replay import Snapshot
 from lakeferry.log.replay import TableState as TableState
-from lakeferry.redirect import lineage, read_entry, redirect_commits, steps
+from lakeferry.redirect import lineage, managed_commits, read_entry, redirect_commits, steps
 from lakeferry.redirect import move as moving
 from lakeferry.redirect.enable import enabling_commit
-from lakeferry.redirect.enable.preflight import Request
+from lakeferry.redirect.enable.preflight import FEW_CAN_OPEN, Request
 from lakeferry.redirect.entry import Redirect, RedirectTarget, TargetCommit, TargetKind
 from lakeferry.redirect.move import Move, Outcome
 from lakeferry.redirect.redirect_context import Setting
@@ -120,8 +121,10 @@ def _check_target(setting: Setting, source: str, place: str) -> None:
             target=place,
         ) from other
     resolver = Resolver(setting.open_store, setting.catalog, grant=setting.grant)
-    resolver.check_leads_elsewhere(place, source)
-    for each in resolver.resolve(place).chain:
+    asked = setting.open_store(place).asks_catalog
+    if asked:
+        setting.warn(FEW_CAN_OPEN)
+    for each in resolver.check_leads_elsewhere(place, source, allow_managed=asked):
         state = setting.log(each).state()
         redirect = read_entry.read(state.protocol, state.metadata, each)
         if redirect is not None and redirect.state.refuses_writers:
@@ -220,9 +223,10 @@ def _end(move: Move, state: RedirectState, recorded: TargetCommit | None = None)
 def _compare(setting: Setting, source: DeltaLog, target: DeltaLog) -> None:
     """Refuse two tables that aren't equal, by their logs."""
     setting.step(steps.compare(source.store.uri, target.store.uri))
-    found = compare_logs(
-        TableSide(source.store, source.snapshot()), TableSide(target.store, target.snapshot())
-    ).differences
+    sides = [TableSide(each.store, each.snapshot()) for each in (source, target)]
+    if target.store.asks_catalog:
+        sides = [replace(side, snapshot=_unmanaged(side.snapshot)) for side in sides]
+    found = compare_logs(*sides).differences
     if found.count:
         shown = ", ".join(
             f"{each.kind} {each.path or ''}".strip() for each in found.listed[:_SHOWN]
@@ -233,3 +237,8 @@ def _compare(setting: Setting, source: DeltaLog, target: DeltaLog) -> None:
             remedy="copy the table again; or give --unverified to redirect nevertheless",
             difference_count=found.count,
         )
+
+
+def _unmanaged(snapshot: Snapshot) -> Snapshot:
+    """Return a snapshot without the properties that a managed table has anyway."""
+    return replace(snapshot, metadata=managed_commits.without_requirements(snapshot.metadata))

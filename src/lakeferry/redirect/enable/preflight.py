@@ -40,7 +40,7 @@ _CATALOG_CLEANS = (
     "from now on the catalog decides about VACUUM, OPTIMIZE and log cleanup of the table; "
     "delta-spark refuses the first two"
 )
-_FEW_CAN_OPEN = (
+FEW_CAN_OPEN = (
     "delta-rs, Polars and DuckDB can't open a managed table; lakeferry.open gives them an Arrow "
     "dataset, also by the old path"
 )
@@ -253,7 +253,7 @@ def dangers(request: Request, state: TableState) -> tuple[str, ...]:
                 "that the target needs; use --data copy, or add the feature vacuumProtocolCheck"
             )
     if request.managed:
-        found += [_CATALOG_CLEANS, _FEW_CAN_OPEN, _NO_WAY_BACK]
+        found += [_CATALOG_CLEANS, FEW_CAN_OPEN, _NO_WAY_BACK]
     if timestamps.in_commit_timestamps(state.metadata) is None and (
         request.managed or split(request.location).scheme != "file"
     ):

@@ -1,0 +1,176 @@
+"""Redirecting to a managed table that is there already, in a world with a catalog in memory."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+
+from lakeferry.errors import (
+    CatalogManaged,
+    CatalogUnavailable,
+    LakeferryError,
+    NotEqual,
+)
+from lakeferry.redirect import cancel, resuming, status
+from lakeferry.redirect.disable import disabling
+from lakeferry.redirect.disable.disabling import WithdrawalOptions
+from lakeferry.redirect.enable import enabling
+from lakeferry.redirect.enable.preflight import Request
+from lakeferry.redirect.entry import Data, RedirectTarget, TargetKind
+from lakeferry.redirect.redirect_context import Setting
+from lakeferry.redirect.resolve import Resolver
+from lakeferry.redirect.states import RedirectState
+from tests.support import plans
+from tests.support.history import Append, History, SetProperties
+from tests.support.places import below, inside
+from tests.support.redirects import OLD, WORLD, append, content, redirect_at, world_with
+from tests.support.shares import Share
+from tests.support.stored_tables import (
+    MANAGED,
+    NAME,
+    OTHER_NAME,
+    StoredTables,
+    managed_request,
+    managed_setting,
+)
+from tests.support.stores import DictStore, Fault, FaultyStore, Stopped, StoreCall, at
+
+COPY = f"{WORLD}/copy"
+FIRST = "00000000-0000-4000-8000-000000000000"
+PLACE = f"{MANAGED}/{FIRST}"
+TABLE = world_with(History().then(Append(2), Append(1)))
+
+
+def opened(setting: Setting, name: str = NAME) -> Setting:
+    """Let the catalog open a table, as the API does that is given its name."""
+    unity = setting.catalog("unity")
+    table = unity.get(name)
+    setting.grant(table.location, unity.access(table))
+    return setting
+
+
+def moved() -> DictStore:
+    """Return a world in which a table was moved into the catalog, and a copy of it stayed."""
+    store = DictStore(TABLE | inside("copy", below(TABLE, "old")), uri=WORLD)
+    enabling.enable(managed_setting(store), managed_request())
+    return store
+
+
+def to_existing(*, verified: bool = True) -> Request:
+    target = RedirectTarget(TargetKind.UNITY, name=NAME)
+    return Request(COPY, target, PLACE, data=Data.EXISTING, verified=verified)
+
+
+def resolver(setting: Setting) -> Resolver:
+    return Resolver(setting.open_store, setting.catalog, grant=setting.grant)
+
+
+def test_a_copy_leads_to_the_managed_table_and_back() -> None:
+    store, warnings = moved(), list[str]()
+    setting = opened(managed_setting(store, warn=warnings.append))
+    there = below(store.objects, f"managed/{FIRST}")
+    assert enabling.enable(setting, to_existing()).state is RedirectState.READY
+    assert any("can't open a managed table" in each for each in warnings)
+    # Neither the table nor what the catalog says of it has changed.
+    assert below(store.objects, f"managed/{FIRST}") == there
+
+    StoredTables(store).rename(FIRST, NAME, OTHER_NAME)
+    later = managed_setting(store)
+    found = resolver(later).resolve(COPY, write=True, allow_managed=True)
+    assert found.location == PLACE
+    append(later.log(PLACE), "new.parquet")
+    assert "new.parquet" in content(store.objects, PLACE, with_bytes=False).names
+    assert status.status(managed_setting(store), COPY).name == f"unity:{OTHER_NAME}"
+
+    before = store.objects
+    with pytest.raises(CatalogManaged, match="can't be brought back"):
+        disabling.disable(managed_setting(store), COPY, WithdrawalOptions(bring_back=True))
+    assert store.objects == before
+    assert disabling.disable(managed_setting(store), COPY).state is RedirectState.NORMAL
+    assert redirect_at(managed_setting(store), COPY) is None
+
+
+def test_a_plan_says_the_same() -> None:
+    store = moved()
+    before = store.objects
+    plans.enable(opened(managed_setting(store)), to_existing())
+    assert store.objects == before
+
+
+def test_what_the_catalog_requires_is_no_difference_and_all_else_is() -> None:
+    store = moved()
+    own = History().then(Append(2), Append(1), SetProperties((("owner", "ann"),)))
+    other = world_with(own, COPY)
+    for name in below(store.objects, "copy"):
+        store.delete_many([f"copy/{name}"])
+    for name, body in other.items():
+        store.put(name, body)
+    with pytest.raises(NotEqual, match="differs") as refused:
+        enabling.enable(opened(managed_setting(store)), to_existing())
+    assert "owner" in (refused.value.cause or "")
+    assert redirect_at(managed_setting(store), COPY) is None
+    done = enabling.enable(opened(managed_setting(store)), to_existing(verified=False))
+    assert done.state is RedirectState.READY
+
+
+def test_its_path_alone_is_refused() -> None:
+    store = moved()
+    target = RedirectTarget(TargetKind.OBJECT_STORE, PLACE)
+    request = Request(COPY, target, PLACE, data=Data.EXISTING)
+    with pytest.raises(CatalogManaged):
+        enabling.enable(managed_setting(store), request)
+    assert redirect_at(managed_setting(store), COPY) is None
+
+
+def run(store: DictStore, faulty: FaultyStore) -> None:
+    enabling.enable(opened(managed_setting(faulty, clock=store.clock)), to_existing())
+
+
+@pytest.mark.parametrize("resumes", [True, False])
+def test_a_redirect_that_was_broken_off_anywhere_goes_on_from_the_source_alone(
+    resumes: bool, share: Share
+) -> None:
+    store = moved()
+    counting = FaultyStore(store, lambda _: None)
+    run(store, counting)
+    states = set()
+    for index in share.each(range(len(counting.history))):
+        store = moved()
+        # A listing that is read only in part never comes to its end, and so isn't stopped.
+        with suppress(Stopped):
+            run(store, FaultyStore(store, at(index, Fault.STOP_AFTER)))
+        found = redirect_at(managed_setting(store), COPY)
+        if found is None:
+            continue
+        states.add(found.state)
+        if resumes:
+            assert resuming.resume(managed_setting(store), COPY).state is RedirectState.READY
+        elif found.state is RedirectState.ENABLING:
+            assert cancel.cancel(managed_setting(store), COPY).state is RedirectState.NORMAL
+    assert states or not share.is_whole
+
+
+def test_without_its_catalog_it_is_cancelled_all_the_same() -> None:
+    store = moved()
+    begins = "copy/_delta_log/00000000000000000003.json"
+
+    def rule(call: StoreCall) -> Fault | None:
+        put = call.verb == "PUT_IF_ABSENT" and begins in call.paths
+        return Fault.STOP_AFTER if put else None
+
+    faulty = FaultyStore(store, rule)
+    with pytest.raises(Stopped):
+        enabling.enable(opened(managed_setting(faulty, clock=store.clock)), to_existing())
+
+    def silent(kind: str) -> object:
+        raise CatalogUnavailable(f"{kind} doesn't answer")
+
+    warnings: list[str] = []
+    setting = replace(managed_setting(store, warn=warnings.append), catalog=silent)  # type: ignore[arg-type]
+    with pytest.raises(LakeferryError):
+        resuming.resume(setting, COPY)
+    assert cancel.cancel(setting, COPY).state is RedirectState.NORMAL
+    assert any("without its catalog" in each for each in warnings)
+    assert redirect_at(managed_setting(store), OLD) is not None
