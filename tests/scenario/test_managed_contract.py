@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from lakeferry.catalogs import unity_limits
 from lakeferry.catalogs.unity_delta_messages import (
     AddCommit,
     LoadedTable,
@@ -19,7 +20,7 @@ from lakeferry.catalogs.unity_delta_messages import (
     SetTableComment,
     Update,
 )
-from lakeferry.errors import CatalogUnavailable, InvalidInput, TableNotFound
+from lakeferry.errors import CatalogUnavailable, InvalidInput, StorageUnavailable, TableNotFound
 from lakeferry.log import paths
 from lakeferry.log.catalog_changes import CatalogChanges, written_properties
 from lakeferry.storage import open_config
@@ -65,6 +66,11 @@ NESTED = [
         "metadata": {"delta.columnMapping.id": 4},
     },
 ]
+
+
+def column(name: str, comment: str = "") -> list[dict[str, Any]]:
+    """Return the fields of a table with one column."""
+    return [{"name": name, "type": "long", "nullable": True, "metadata": {"comment": comment}}]
 
 
 def proposal(table: ManagedTable, version: int, who: str = "b") -> Proposal:
@@ -369,6 +375,37 @@ def test_a_missing_schema_is_named(unity: UnityServer) -> None:
     assert delta(unity).find(f"{catalog}.nope.t") is None
     with pytest.raises(TableNotFound):
         delta(unity).load("no_such_catalog.s.t")
+
+
+PILE = "\N{PILE OF POO}"
+
+
+@pytest.mark.parametrize(
+    ("fits", "too_long"),
+    [
+        ({"properties": {"a": PILE * 127 + "x"}}, {"properties": {"a": PILE * 128}}),
+        ({"properties": {"k" * 255: "x"}}, {"properties": {"k" * 256: "x"}}),
+        ({"fields": column("c" * 255)}, {"fields": column("c" * 256)}),
+        ({"fields": column("c", "x" * 65_535)}, {"fields": column("c", "x" * 65_536)}),
+        ({"comment": "x" * 65_535}, {"comment": "x" * 65_536}),
+    ],
+    ids=["value", "name of a property", "name of a column", "comment of a column", "comment"],
+)
+def test_the_lengths_are_those_of_the_server(
+    unity: UnityServer,
+    monkeypatch: pytest.MonkeyPatch,
+    fits: dict[str, Any],
+    too_long: dict[str, Any],
+) -> None:
+    table = managed_table(unity)
+    assert table.commit(5, table.metadata(**fits))
+    with pytest.raises(InvalidInput, match="can't keep"):
+        table.commit(6, table.metadata(**too_long))
+    # The server itself gives an answer that says nothing of the commit.
+    monkeypatch.setattr(unity_limits, "check", lambda *_: None)
+    with pytest.raises(StorageUnavailable, match="isn't known"):
+        table.commit(6, table.metadata(**too_long))
+    assert described(table).latest_table_version == 5
 
 
 def test_a_value_that_is_too_long_is_refused_by_its_name(unity: UnityServer) -> None:

@@ -225,6 +225,21 @@ def test_a_name_that_is_taken_meanwhile_is_replaced_by_another_one(
     assert sorted(listed(unity)) == ["orders", "others"]
 
 
+def test_a_copy_of_a_managed_table_leads_to_it(unity: UnityServer, tmp_path: Path) -> None:
+    first, second = (make(CUT, tmp_path / each) for each in ("first", "second"))
+    name = f"unity:{unity.schema}.orders"
+    newest = max(readable(first))
+    with Redirects() as redirects:
+        redirects.enable(first, name, managed=True)
+        assert redirects.enable(second, name, to_existing=True).state is RedirectState.READY
+        assert redirects.status(second).name == name
+        assert rows(second, newest) == rows(name, newest)
+        unity.rename(name.removeprefix("unity:"), "renamed")
+        assert rows(second, newest) == rows(first, newest)
+        assert redirects.disable(second).state is RedirectState.NORMAL
+    assert listed(unity) == ["renamed"]
+
+
 def test_a_cancelled_move_leaves_no_table(
     unity: UnityServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

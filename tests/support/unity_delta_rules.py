@@ -14,6 +14,8 @@ from tests.support.obedient_server import Reply
 
 MOST_UNPUBLISHED = 10
 LONGEST_PROPERTY = 255
+LONGEST_COLUMN = 255
+LONGEST_COMMENT = 65_535
 READER_FEATURES = ["catalogManaged", "v2Checkpoint", "vacuumProtocolCheck", "deletionVectors"]
 WRITER_FEATURES = [*READER_FEATURES, "inCommitTimestamp"]
 PROPERTIES = {
@@ -144,9 +146,15 @@ def check_new_name(name: str) -> None:
 
 def check_lengths(properties: Mapping[str, str]) -> None:
     for key, value in properties.items():
-        if max(len(key), len(value)) > LONGEST_PROPERTY:
-            what = "Value too long for column PROPERTY_VALUE"
-            raise Refused(500, "InternalServerErrorException", what)
+        _check_length("PROPERTY_KEY", key, LONGEST_PROPERTY)
+        _check_length("PROPERTY_VALUE", value, LONGEST_PROPERTY)
+
+
+def _check_length(column: str, text: str, most: int) -> None:
+    """Fail as the server's database does, which counts UTF-16 units."""
+    if len(text.encode("utf-16-le")) // 2 > most:
+        what = f"Value too long for column {column}"
+        raise Refused(500, "InternalServerErrorException", what)
 
 
 def by_action(updates: list[dict[str, Any]]) -> dict[str, Any]:
@@ -193,6 +201,7 @@ def change(after: Managed, updates: Mapping[str, Any]) -> None:
             raise invalid(f"Unknown domain: {name}")
         after.domains.pop(name, None)
     after.comment = updates.get("set-table-comment", after.comment)
+    _check_length("COMMENT", after.comment or "", LONGEST_COMMENT)
     if "set-protocol" in updates:
         check_contract(after)
     else:
@@ -245,6 +254,9 @@ def checked_columns(columns: dict[str, Any]) -> dict[str, Any]:
     names = [each["name"].lower() for each in columns["fields"]]
     if len(set(names)) < len(names):
         raise invalid("columns have duplicate names")
+    for each in columns["fields"]:
+        _check_length("NAME", each["name"], LONGEST_COLUMN)
+        _check_length("COMMENT", each["metadata"].get("comment") or "", LONGEST_COMMENT)
     return columns
 
 
