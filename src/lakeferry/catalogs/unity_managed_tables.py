@@ -121,7 +121,8 @@ class UnityManagedTables(ManagedTables):
 
     def name_of(self, table_id: str, former: str) -> str | None:
         """Return the present name of a table, by its former name or by listing."""
-        found = self._api.find(former)
+        with self._explained(former):
+            found = self._api.find(former)
         if found is not None and found.metadata.table_uuid == table_id:
             return former
         return self._api.find_name(table_id, former)
@@ -138,7 +139,8 @@ class UnityManagedTables(ManagedTables):
     def rename(self, table_id: str, name: str, new_name: str) -> bool:
         """Give a table another name; the name has to lead to it afterwards."""
         try:
-            self._api.rename(name, new_name, table_id)
+            with self._explained(name):
+                self._api.rename(name, new_name, table_id)
         except InvalidInput:
             if self.is_free(new_name):
                 raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
@@ -33,6 +34,7 @@ from lakeferry.table.managed import Proposal, RatifiedCommit, Verdict
 from tests.support.history import Append, History, SetProperties
 from tests.support.places import opener
 from tests.support.redirects import OLD, WORLD, redirect_at, world_with
+from tests.support.shares import Share
 from tests.support.stored_tables import (
     MANAGED,
     NAME,
@@ -44,7 +46,7 @@ from tests.support.stored_tables import (
     managed_request,
     managed_setting,
 )
-from tests.support.stores import DictStore, Fault, FaultyStore, Stopped, StoreCall
+from tests.support.stores import DictStore, Fault, FaultyStore, Stopped, StoreCall, at
 
 PAST = History().then(Append(1), Append(1))
 N = 3
@@ -362,6 +364,31 @@ def test_a_refused_first_commit_takes_the_move_back(resumes: bool) -> None:
     assert live(store) == []
     assert not [name for name in store.objects if name.startswith("managed/")]
     assert cancel.cancel(managed_setting(store), OLD).state is RedirectState.NORMAL
+
+
+def test_wherever_it_is_broken_off_when_the_catalog_refuses_there_is_a_way_back(
+    share: Share,
+) -> None:
+    def run(store: DictStore, faulty: Store) -> None:
+        setting = managed_setting(faulty, clock=store.clock)
+        with suppress(InvalidInput, Stopped):
+            enabling.enable(with_tables(setting, LateTables(faulty)), managed_request())
+
+    store = world()
+    counting = FaultyStore(store, lambda _: None)
+    run(store, counting)
+    for index in share.each(range(len(counting.history))):
+        store = world()
+        run(store, FaultyStore(store, at(index, Fault.STOP_AFTER)))
+        setting = with_tables(managed_setting(store), LateTables(store))
+        try:
+            outcome = cancel.cancel(setting, OLD)
+        except RedirectIllegalTransition:
+            # Dropped by us, and the source doesn't say so yet: this is the remedy.
+            outcome = cancel.cancel(setting, OLD, leave_copies=True)
+        assert outcome.state is RedirectState.NORMAL
+        assert live(store) == []
+        assert redirect_at(managed_setting(store)) is None
 
 
 def test_a_move_whose_closing_commit_is_refused_is_cancelled() -> None:
