@@ -86,6 +86,16 @@ def _delete(step: PlanStep) -> str:
     return f"delete the table at {step['table']}"
 
 
+def _add_features(step: PlanStep) -> str:
+    lost = [
+        f"{client['name']} can't {'read or write' if client['reads'] else 'write'} it any more"
+        for client in step["clients"]
+    ]
+    return (
+        f"add table features to {step['table']}: {', '.join(step['features'])}; {'; '.join(lost)}"
+    )
+
+
 def _abandon(step: PlanStep) -> str:
     lost = step["lost_versions"]
     loss = "an unknown number of versions" if lost is None else counted(lost, "version")
@@ -100,6 +110,7 @@ def _move(step: PlanStep) -> str:
 
 _SENTENCES: dict[str, Callable[[PlanStep], str]] = {
     "abandon": _abandon,
+    "add_features": _add_features,
     "barrier": lambda _: "commit an empty version with a checkpoint, as a barrier",
     "checkpoint": lambda step: (
         f"write a checkpoint of version {step['version']} of {step['table']}"

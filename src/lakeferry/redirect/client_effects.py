@@ -12,6 +12,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum
 
+from lakeferry.log.features import FEATURES, FeatureKind
 from lakeferry.redirect.entry import Data, Dialect, Mode
 
 
@@ -116,3 +117,45 @@ def _effects_of_managed(mode: str) -> tuple[ClientEffect, ...]:
         reads = Effect.BLOCKED if name == _KNOWING[1][0] else unaware
         found.append(ClientEffect(name, reads, Effect.BLOCKED, how))
     return tuple(found)
+
+
+@dataclass(frozen=True, slots=True)
+class LostAccess:
+    """The features that keep a client from reading a table, and those that keep it from writing."""
+
+    name: str
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+
+    def as_document(self) -> dict[str, object]:
+        """Return the client as documents show it."""
+        return {"name": self.name, "reads": list(self.reads), "writes": list(self.writes)}
+
+    def __str__(self) -> str:
+        """Say what the client can't do any more."""
+        return f"{self.name} can't {'read or write' if self.reads else 'write'} it any more"
+
+
+_NOT_READ = {"delta-rs": frozenset({"deletionVectors"})}
+_NOT_WRITTEN = dict.fromkeys(("delta-rs", "Polars"), frozenset({"inCommitTimestamp"}))
+_OTHERS = "engines that don't know these features"
+"""What Spark, Lakeferry, and the clients above don't support of what a managed table requires."""
+
+
+def lost_access(added: Collection[str]) -> tuple[LostAccess, ...]:
+    """Return the clients for which a table is lost that gets more features."""
+    if not added:
+        return ()
+    names = sorted(added)
+    asked = [
+        name
+        for name in names
+        if name not in FEATURES or FEATURES[name].kind is FeatureKind.READER_WRITER
+    ]
+    found = []
+    for client in dict.fromkeys((*_NOT_READ, *_NOT_WRITTEN)):
+        reads = tuple(name for name in names if name in _NOT_READ.get(client, ()))
+        writes = tuple(name for name in names if name in _NOT_WRITTEN.get(client, ()))
+        if reads or writes:
+            found.append(LostAccess(client, reads, tuple(sorted({*reads, *writes}))))
+    return (*found, LostAccess(_OTHERS, tuple(asked), tuple(names)))

@@ -102,3 +102,11 @@ def name(op: str, named: object, table: str) -> RedirectStep:
 def abandon_step(target: object, lost_versions: int | None) -> RedirectStep:
     """Return the step of giving a target up."""
     return RedirectStep("abandon", {"table": str(target), "lost_versions": lost_versions})
+
+
+def add_features(
+    table: str, features: Sequence[str], clients: Sequence[Mapping[str, Any]]
+) -> RedirectStep:
+    """Return the step of new features in a table's protocol; ``clients`` don't support them all."""
+    values = {"table": table, "features": list(features), "clients": list(clients)}
+    return RedirectStep("add_features", values)

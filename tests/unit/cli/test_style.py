@@ -119,6 +119,15 @@ def test_every_step_of_a_plan_has_a_sentence() -> None:
             "would commit version 3 (new rules: a:WRITE) to T",
         ),
         (
+            {
+                "op": "add_features",
+                "table": "T",
+                "features": ["f"],
+                "clients": [{"name": "A", "reads": ["f"], "writes": ["f"]}],
+            },
+            "would add table features to T: f; A can't read or write it any more",
+        ),
+        (
             {"op": "abandon", "table": "sql:a.b.t", "lost_versions": 1},
             "would abandon the target sql:a.b.t, and lose 1 version",
         ),
