@@ -115,12 +115,13 @@ def check_ratified(objects: Objects, before: Past) -> None:
             assert commit.version > table.published or published is not None
         if table.commits and decision_of(objects) == "READY":
             setting = managed_setting(DictStore(objects, uri=WORLD))
-            log = setting.log(_opened(setting, table_id))
+            log = setting.log(opened_at(setting, table_id))
             for version, expected in before.items():
                 assert log.snapshot(version).num_files == len(expected.files)
 
 
-def _opened(setting: Setting, table_id: str) -> str:
+def opened_at(setting: Setting, table_id: str) -> str:
+    """Return the place of a table, and let the setting open it with its catalog."""
     unity = setting.catalog("unity")
     found = unity.find_id(table_id)
     assert found is not None

@@ -20,6 +20,7 @@ import msgspec
 
 from lakeferry.errors import CorruptLog
 from lakeferry.log.actions import DomainMetadata, Metadata, Protocol
+from lakeferry.log.features import REDIRECT_PROPERTIES
 from lakeferry.log.latest_actions import LatestActions
 
 _DOMAIN_PROPERTIES = {
@@ -107,11 +108,16 @@ def onboarding_changes(table: LatestActions, known: Mapping[str, str]) -> Catalo
 
 
 def written_properties(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return the properties without those that a catalog derives and no client may send."""
+    """Return the properties without those that a catalog derives and no client may send.
+
+    Redirect entries aren't sent either, and are in the log alone: Unity Catalog takes at most 255
+    characters of a value, and an entry has more.
+    """
+    unsent = _DERIVED | REDIRECT_PROPERTIES
     return {
         key: value
         for key, value in properties.items()
-        if key not in _DERIVED and not key.startswith(_DERIVED_LEAD)
+        if key not in unsent and not key.startswith(_DERIVED_LEAD)
     }
 
 

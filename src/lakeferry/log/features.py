@@ -287,6 +287,10 @@ FEATURES: Mapping[str, Feature] = {feature.name: feature for feature in _TABLE}
 
 REDIRECT_FEATURES = frozenset(name for name in FEATURES if name.startswith("redirect"))
 """The features of all redirect dialects."""
+REDIRECT_PROPERTIES = frozenset(
+    {"lakeferry.redirect", *REDIRECT_FEATURES, *(f"delta.{name}" for name in REDIRECT_FEATURES)}
+)
+"""The properties in which redirect entries are, in all dialects."""
 
 
 def feature(name: str, *, of_readers: bool) -> Feature:

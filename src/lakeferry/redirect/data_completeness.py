@@ -16,9 +16,9 @@ from lakeferry.engine import LISTED_FINDINGS, CheckPlan, CheckTotals
 from lakeferry.errors import MissingFile
 from lakeferry.log.rewrite import Rewrite, Unchanged
 from lakeferry.log.segment import Segment
-from lakeferry.redirect import missing_outside_files
+from lakeferry.redirect import lineage, missing_outside_files
 from lakeferry.redirect.redirect_context import Setting
-from lakeferry.storage import StoreConfig
+from lakeferry.storage import Store, StoreConfig
 from lakeferry.table import DeltaLog
 
 
@@ -37,6 +37,26 @@ def check_complete(setting: Setting, log: DeltaLog) -> None:
         raise MissingFile(
             f"{found.missing_count} data files of {log.store.uri} are missing",
             cause=f"the log names them, but they aren't there: {', '.join(found.missing)}",
+            path=found.missing[0],
+            count=found.missing_count,
+        )
+
+
+def refuse_lost(
+    setting: Setting, target: Store, segment: Segment, rewrite: Rewrite, source: Store
+) -> None:
+    """Refuse if a live file or vector of a version isn't at the source after a copy.
+
+    Files of older versions may have been cleaned up; those of this version are required.
+    """
+    engine = setting.engine(segment.size_bytes // 1_000, 0, True)
+    plan = CheckPlan(target.config, segment, rewrite, source.config)
+    found = engine.check(plan, setting.observer)
+    if found.missing_count:
+        raise MissingFile(
+            f"{found.missing_count} data files of {target.uri} are missing",
+            cause=f"the log names them, but they aren't there: {', '.join(found.missing)}",
+            remedy=f"restore them from a copy; {lineage.way_out(source.uri)}",
             path=found.missing[0],
             count=found.missing_count,
         )

@@ -33,6 +33,7 @@ from lakeferry.errors import (
     CatalogManaged,
     CatalogUnavailable,
     CorruptLog,
+    Forbidden,
     LakeferryError,
     NotATable,
     RedirectCycle,
@@ -398,8 +399,9 @@ def find_in_catalog(
     try:
         asked = catalog(kind)
         found = _find(asked, target, anew=lineage.is_recorded(redirect))
-    except CatalogUnavailable as silent:
-        raise CatalogUnavailable(
+    except (CatalogUnavailable, Forbidden) as silent:
+        # Some catalogs say of a table that was dropped what they say of one that we may not see.
+        raise type(silent)(
             silent.message,
             cause=silent.cause,
             remedy=f"{silent.remedy or 'try again later'}; {lineage.way_out(source)}",

@@ -9,7 +9,7 @@ from lakeferry.log.replay import TableState as TableState
 from lakeferry.redirect import cancel, catalog_name, entry, read_entry, states, steps
 from lakeferry.redirect import move as moving
 from lakeferry.redirect.disable import disabling
-from lakeferry.redirect.disable.bring_back import check_target
+from lakeferry.redirect.disable.withdrawn_target import check_target
 from lakeferry.redirect.enable import (
     enabling,
     existing_target,

@@ -101,7 +101,7 @@ NEEDS_A_PERSON.update(
             "unit/redirect/enable/test_enabling_adoption.py::"
             "test_names_under_which_something_else_is_cancelled_never_pass",
         ),
-        "bring_back.py: run the same command again: it brings all changes back "
+        "carried_commits.py: run the same command again: it brings all changes back "
         "in one commit": provoked(
             _RACE,
             "unit/redirect/disable/test_disabling.py::"

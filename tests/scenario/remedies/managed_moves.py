@@ -66,6 +66,11 @@ NEEDS_A_PERSON.update(
         "managed_place.py: run the same command with the token of {}": (
             f"another user has to act: {_UNIT}::test_another_user_is_refused_by_name"
         ),
+        "target_lock.py: go on using the table, by its old path or by its name, and ask the "
+        "catalog's administrator whether it accepts the table feature redirectWriterOnly": (
+            "another server is needed: tests/unit/redirect/disable/test_managed_return.py::"
+            "test_a_catalog_that_refuses_the_lock_leaves_all_as_it_is"
+        ),
         "managed_probe.py: leave out --managed: the table is registered as an external one then": (
             f"another server is needed: {_UNIT}::test_a_server_that_refuses_a_history_is_refused"
         ),
@@ -110,7 +115,8 @@ def a_long_property_is_made_shorter(witness: Witness) -> None:
 
 
 @follows(
-    "no_way_back.py: leave out --bring-back: the source is then as it was when it was redirected"
+    "bring_back_existing.py: leave out --bring-back: the source is then as it was when it was "
+    "redirected"
 )
 def changes_of_a_managed_table_stay_there(witness: Witness) -> None:
     witness.lake.make("t")
@@ -136,18 +142,13 @@ def a_name_that_nobody_needs_is_left_out(witness: Witness) -> None:
 
 
 @follows(
-    "no_way_back.py: go on using the table, by its old path or by its name; if it was dropped in "
-    "the catalog, 'lakeferry redirect disable {} --abandon-target' makes the source an ordinary "
-    "table again"
+    "abandon.py: leave out --abandon-target: 'lakeferry redirect disable {}' ends the redirect",
 )
-def a_managed_table_that_was_dropped_is_abandoned(witness: Witness) -> None:
+def a_managed_table_that_is_there_comes_back(witness: Witness) -> None:
     source = witness.lake.make("t")
     with unity_server() as server:
         name, variables = f"unity:{server.schema}.t", server.environment()
         witness.done(*_enable(witness, name), **variables)
-        witness.refused("redirect", "disable", source, **variables)
-        witness.done("files", source, **variables)
-        catalog, schema = server.schema.split(".")
-        path = f"/delta/v1/catalogs/{catalog}/schemas/{schema}/tables/t"
-        assert server.call("DELETE", path)[0] == 204
-        witness.done("redirect", "disable", source, "--abandon-target", "--yes", **variables)
+        words = ("redirect", "disable", source)
+        witness.refused(*words, "--abandon-target", "--yes", **variables)
+        witness.done(*words, **variables)

@@ -250,8 +250,8 @@ def a_table_moves_to_a_store_that_keeps_its_promises(witness: Witness) -> None:
 
 
 @follows(
-    "bring_back.py: stop the writer of that commit; then 'lakeferry redirect resume {}' continues "
-    "the withdrawal"
+    "carried_commits.py: stop the writer of that commit; then 'lakeferry redirect resume {}' "
+    "continues the withdrawal"
 )
 def a_withdrawal_goes_on_once_the_source_is_left_alone(witness: Witness) -> None:
     source = moved(witness)

@@ -143,7 +143,7 @@ def a_name_that_leads_to_another_table_is_given_up(witness: Witness) -> None:
 
 
 @follows(
-    "bring_back.py: 'lakeferry redirect disable {} --abandon-target' makes {} an ordinary table "
+    "target_lock.py: 'lakeferry redirect disable {} --abandon-target' makes {} an ordinary table "
     "again, with the rows that it had at READY; then disable the redirect of {} too"
 )
 def a_target_that_another_table_came_home_from_is_given_up(witness: Witness) -> None:
@@ -169,7 +169,7 @@ def a_target_in_a_catalog_that_is_gone_is_given_up(witness: Witness) -> None:
     given_up(witness, LAKEFERRY_SQL_URL=gone)
 
 
-@follows("net_change.py: restore them from a copy; {}")
+@follows("data_completeness.py: restore them from a copy; {}")
 def a_target_that_lost_files_is_given_up(witness: Witness) -> None:
     source = moved(witness)
     # A commit of the target's own, whose file is gone.

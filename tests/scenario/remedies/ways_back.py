@@ -280,7 +280,7 @@ def a_source_with_changes_of_its_own_is_kept_without_its_target(witness: Witness
 
 
 WITHOUT_COPIES = (
-    "bring_back.py: first put them back where they were ({}), and run the same "
+    "lost_files.py: first put them back where they were ({}), and run the same "
     "command again; or leave out --remove-target to keep {}"
 )
 
@@ -312,14 +312,14 @@ def a_target_that_adopted_files_stays_where_removal_is_left_out(witness: Witness
     witness.done(*words, "--remove-target")
 
 
-@follows("bring_back.py: leave out --data reference")
+@follows("withdrawal.py: leave out --data reference")
 def what_was_copied_comes_back_by_copying(witness: Witness) -> None:
     source = moved(witness)
     witness.refused("redirect", "disable", source, "--data", "reference")
     witness.done("redirect", "disable", source)
 
 
-@follows("bring_back.py: leave out --data reference or --remove-target")
+@follows("withdrawal.py: leave out --data reference or --remove-target")
 def a_target_that_is_referred_to_is_not_removed(witness: Witness) -> None:
     source = moved(witness, "--data", "reference")
     words = ("redirect", "disable", source, "--data", "reference")
@@ -327,7 +327,7 @@ def a_target_that_is_referred_to_is_not_removed(witness: Witness) -> None:
     witness.done(*words)
 
 
-@follows("bring_back.py: leave out --data: the withdrawal then uses the value that it began with")
+@follows("withdrawal.py: leave out --data: the withdrawal then uses the value that it began with")
 def a_withdrawal_goes_on_as_it_began(witness: Witness) -> None:
     source = moved(witness, "--data", "reference")
     append(delta_log(witness, "n"), "x.parquet")
@@ -338,7 +338,7 @@ def a_withdrawal_goes_on_as_it_began(witness: Witness) -> None:
 
 
 CHAIN = (
-    "bring_back.py: end that redirect first: lakeferry redirect {} {}; then run the same command "
+    "target_lock.py: end that redirect first: lakeferry redirect {} {}; then run the same command "
     "again"
 )
 

@@ -7,7 +7,9 @@ from typing import Any
 
 from lakeferry.log import paths
 from lakeferry.log.catalog_changes import CatalogChanges, changes_of, onboarding_changes
+from lakeferry.log.features import REDIRECT_PROPERTIES
 from lakeferry.log.lines import Lines
+from lakeferry.redirect import dialects
 
 
 def lines(*actions: dict[str, Any]) -> Lines:
@@ -78,3 +80,11 @@ def test_what_the_catalog_derives_is_never_sent() -> None:
 
 def test_a_commit_without_metadata_changes_no_property() -> None:
     assert changes({"a": "1"}, {"commitInfo": {}}) == CatalogChanges()
+
+
+def test_a_redirect_entry_is_never_sent() -> None:
+    entries = dict.fromkeys([*dialects.PROPERTIES, dialects.JOURNAL_PROPERTY], "x" * 300)
+    assert entries.keys() <= REDIRECT_PROPERTIES
+    assert changes({"a": "1"}, metadata({"a": "2", **entries})).properties == {"a": "2"}
+    # Nor removed: the catalog has none of ours.
+    assert changes({"lakeferry.redirect": "old"}, metadata({})).removed_properties == ()

@@ -17,7 +17,8 @@ from lakeferry.errors import CatalogUnavailable, RedirectTargetReplaced, Storage
 from lakeferry.log import actions
 from lakeferry.log.commit import Transaction
 from lakeferry.redirect import move, read_entry
-from lakeferry.redirect.disable.bring_back import Way
+from lakeferry.redirect.disable import bring_back
+from lakeferry.redirect.disable.withdrawal import Withdrawal
 from lakeferry.redirect.entry import Redirect
 from lakeferry.redirect.resolve import Resolver
 from lakeferry.redirect.states import RedirectState
@@ -159,11 +160,11 @@ def test_a_withdrawal_that_was_broken_off_is_told(
 ) -> None:
     source = moved(root)
 
-    def fail(_: Way) -> int:
+    def fail(_: Withdrawal) -> int:
         raise StorageUnavailable("the line is dead")
 
     with monkeypatch.context() as patch, Redirects() as redirects:
-        patch.setattr(Way, "bring", fail)
+        patch.setattr(bring_back, "bring_changes", fail)
         with pytest.raises(StorageUnavailable):
             redirects.disable(source.uri)
     assert codes(inspection.inspect(source)) == ["redirect_withdrawal_unfinished"]
@@ -227,11 +228,11 @@ def test_a_redirect_in_force_and_one_that_is_being_withdrawn_lead_somewhere(
         log.commit(Transaction("VACUUM START", f"vacuum-{number}"), log.state())
     assert not move.leads_nowhere(log, redirect_of(source), log.state().version)
 
-    def fail(_: Way) -> int:
+    def fail(_: Withdrawal) -> int:
         raise StorageUnavailable("the line is dead")
 
     with monkeypatch.context() as patch, Redirects() as redirects:
-        patch.setattr(Way, "bring", fail)
+        patch.setattr(bring_back, "bring_changes", fail)
         with pytest.raises(StorageUnavailable):
             redirects.disable(source.uri)
     assert DeltaLog(open_store(f"{root}/new")).state().version < log.state().version

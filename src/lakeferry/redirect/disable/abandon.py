@@ -22,14 +22,9 @@ from lakeferry.redirect import (
     states,
     steps,
 )
-from lakeferry.redirect.disable import no_way_back
-from lakeferry.redirect.disable.bring_back import (
-    check_target,
-    disable_command,
-    drop_target,
-    is_closed,
-    remove,
-)
+from lakeferry.redirect.disable.source_end import drop_target, remove
+from lakeferry.redirect.disable.withdrawal import disable_command
+from lakeferry.redirect.disable.withdrawn_target import check_target, is_closed
 from lakeferry.redirect.entry import Data, Redirect
 from lakeferry.redirect.move import Outcome
 from lakeferry.redirect.redirect_context import Setting
@@ -108,7 +103,6 @@ def _look(setting: Setting, source: DeltaLog, state: TableState, redirect: Redir
             return Loss(str(trouble), 0)
         target = target or _named_before(setting, uri, state, redirect)
         return Loss(str(trouble), _lost_versions(target, state) if moved else None)
-    no_way_back.check_way_back(redirect, uri)
     raise RedirectIllegalTransition(
         f"the target of {uri} isn't lost",
         cause=f"{target.store.uri} is there, and is the table that {uri} leads to",

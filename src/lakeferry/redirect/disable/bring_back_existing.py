@@ -12,17 +12,32 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeferry.engine import CheckPlan, CopyPlan, CopyTotals
-from lakeferry.errors import Diverged, InvalidInput
+from lakeferry.errors import CatalogManaged, Diverged, InvalidInput
 from lakeferry.log import actions, features, protocols
 from lakeferry.log.replay import Snapshot
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.log.rewrite import Fetched, Rewrite
 from lakeferry.log.segment import Segment
-from lakeferry.redirect import steps
+from lakeferry.redirect import data_completeness, steps
 from lakeferry.redirect.disable import net_change
 from lakeferry.redirect.entry import Redirect
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.table import DeltaLog
+
+
+def check_bring_back(redirect: Redirect, source: str, target: DeltaLog) -> None:
+    """Refuse to bring changes back from a table that its catalog manages."""
+    if not target.store.asks_catalog:
+        return
+    raise CatalogManaged(
+        f"changes of {redirect.target} can't be brought back to {source}",
+        cause="it is managed by its catalog, and has features and properties that only such a "
+        "table may have; nothing was changed",
+        remedy="leave out --bring-back: the source is then as it was when it was redirected",
+        features=["catalogManaged"],
+        name=redirect.target.name if redirect.target is not None else None,
+        location=source,
+    )
 
 
 def bring_existing(
@@ -55,7 +70,7 @@ def bring_existing(
             setting.observer,
         )
         if totals.missing_count:
-            net_change.refuse_lost(setting, target.store, segment, rewrite, source.store)
+            data_completeness.refuse_lost(setting, target.store, segment, rewrite, source.store)
         return totals
 
     totals = target.working_around(segment, copy)

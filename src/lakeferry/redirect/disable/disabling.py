@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from lakeferry.errors import (
+    CatalogUnavailable,
     CorruptLog,
     InvalidInput,
     LakeferryError,
@@ -36,16 +37,18 @@ from lakeferry.redirect import (
     redirect_commits,
     states,
 )
-from lakeferry.redirect.disable import abandon, bring_back_existing, no_way_back
-from lakeferry.redirect.disable.bring_back import (
-    Way,
-    disable_command,
-    drop_target,
-    is_of_move,
-    remove,
-    target_place,
+from lakeferry.redirect.disable import (
+    abandon,
+    bring_back,
+    bring_back_existing,
+    lost_files,
+    target_lock,
+    target_removal,
 )
-from lakeferry.redirect.disable.bring_back import WithdrawalOptions as WithdrawalOptions
+from lakeferry.redirect.disable.source_end import drop_target, remove
+from lakeferry.redirect.disable.withdrawal import Withdrawal, disable_command, is_of_move
+from lakeferry.redirect.disable.withdrawal import WithdrawalOptions as WithdrawalOptions
+from lakeferry.redirect.disable.withdrawn_target import target_after_end, target_place
 from lakeferry.redirect.enable import move_record
 from lakeferry.redirect.entry import Data, Redirect
 from lakeferry.redirect.move import Outcome
@@ -86,16 +89,15 @@ def disable(
         version = redirect_commits.remove_entry(setting, source, state, redirect)
         move.settle_version(source, version, setting, disable_command(source_uri))
         return Outcome(RedirectState.NORMAL, source_uri, str(redirect.target), version, True)
-    no_way_back.check_way_back(redirect, source_uri)
     # The record isn't needed since READY; it is left over if settling was interrupted.
     move_record.forget_record(source.store, redirect.journal.move_id)
     began = time.monotonic()
-    way = Way(
+    way = Withdrawal(
         setting, source, setting.log(target_place(setting, redirect, source_uri)), redirect, options
     )
     try:
-        way.lock()
-        version = way.bring()
+        target_lock.lock_target(way)
+        version = bring_back.bring_changes(way)
     except LakeferryError:
         # Another process may have ended it meanwhile: then its result counts.
         state = source.state()
@@ -106,7 +108,8 @@ def disable(
         way.removes_target = False
     blocked_ms = round((time.monotonic() - began) * 1000)
     move.settle_version(source, version, setting, disable_command(source_uri))
-    way.clear()
+    way.ended_version = version
+    target_removal.clear_up(way)
     return Outcome(
         RedirectState.NORMAL,
         source_uri,
@@ -139,14 +142,14 @@ def _finish(
     owed = owed_checkpoint(source, state)
     found = unfinished(setting, source, state, options)
     if found is not None:
-        found[0].check_removal()
+        lost_files.check_removal(found[0])
     changed = owed is not None and move.settle_version(
         source, owed, setting, disable_command(source.store.uri)
     )
     if found is None:
         return replace(settled, changed=changed)
     way = found[0]
-    changed = way.clear() or changed
+    changed = target_removal.clear_up(way) or changed
     return replace(settled, target=str(way.redirect.target), changed=changed, kept=way.kept)
 
 
@@ -164,7 +167,7 @@ def unfinished(
     state: TableState,
     options: WithdrawalOptions,
     place: str | None = None,
-) -> tuple[Way, int] | None:
+) -> tuple[Withdrawal, int] | None:
     """Return a withdrawal that has ended at the source, and the version at which it ended.
 
     The source is NORMAL then, so the redirect is found in its history. It is the last
@@ -187,20 +190,29 @@ def _way_of_ended(
     ended: int,
     options: WithdrawalOptions,
     place: str | None,
-) -> Way | None:
+) -> Withdrawal | None:
     """Return an ended withdrawal, or ``None`` unless its target is still closed."""
     journal = redirect.journal
     # An abandoned target has changes that weren't copied back: nothing there may be deleted.
     if journal is None or journal.data is Data.EXISTING or journal.abandoned:
         return None
-    target = setting.log(place or move.place_of_target(redirect))
+    try:
+        target = target_after_end(setting, source.store.uri, redirect, place)
+    except CatalogUnavailable as silent:
+        if options.remove_target:
+            raise
+        # The source needs no catalog any more.
+        setting.warn(f"whether {redirect.target} is locked isn't known: {silent}")
+        return None
+    if target is None:
+        return None
     lock, locked_version = _lock_of(target, ended)
     if lock is None or lock.journal is None or lock.journal.move_id != journal.move_id:
         # The place belongs to another table by now, or is empty.
         return None
-    way = Way(setting, source, target, redirect, options)
+    way = Withdrawal(setting, source, target, redirect, options)
     way.follow(lock.journal)
-    way.locked_version = locked_version
+    way.locked_version, way.ended_version = locked_version, ended
     return way
 
 
@@ -297,7 +309,7 @@ def _disable_existing(
     objects = size_bytes = 0
     if options.bring_back and redirect.state is RedirectState.READY:
         target = setting.log(target_place(setting, redirect, source.store.uri))
-        no_way_back.check_bring_back(redirect, source.store.uri, target)
+        bring_back_existing.check_bring_back(redirect, source.store.uri, target)
         state, objects, size_bytes = bring_back_existing.bring_existing(
             setting, source, target, state, redirect
         )

@@ -10,15 +10,13 @@ withdrawal is refused.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeferry.engine import CheckPlan
-from lakeferry.errors import Diverged, MissingFile
+from lakeferry.errors import Diverged
 from lakeferry.log import file_actions, file_identity, row_ids
 from lakeferry.log.actions import DomainMetadata, Txn
 from lakeferry.log.commit import Conflict, Reads, Transaction
@@ -26,16 +24,14 @@ from lakeferry.log.lines import Lines
 from lakeferry.log.replay import Snapshot
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.log.rewrite import Rewrite, rewrite_vectors
-from lakeferry.log.segment import Segment
-from lakeferry.redirect import lineage, read_entry, redirect_commits, steps
+from lakeferry.redirect import read_entry, redirect_commits, steps
+from lakeferry.redirect.disable.managed_return import ManagedReturn, has_vectors
+from lakeferry.redirect.disable.withdrawal import Withdrawal
+from lakeferry.redirect.redirect_commits import Bare
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.states import RedirectState
-from lakeferry.storage import Store
 from lakeferry.storage.uris import shell_safe
 from lakeferry.table import DeltaLog, load
-
-if TYPE_CHECKING:
-    from lakeferry.redirect.disable.bring_back import Way
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +55,11 @@ class _Change:
         )
 
 
-def bring(way: Way, state: TableState) -> TableState:
-    """Commit the changes of a target that a move created; return the source's new state."""
-    own = way.own_commits(state)
+def bring(way: Withdrawal, state: TableState, own: int) -> TableState:
+    """Commit the changes of a target that a move created; return the source's new state.
+
+    ``own`` is how many commits of its own the source has since READY.
+    """
     way.setting.warn(
         f"{way.source.store.uri} has {own} commits of its own since READY, or commits of "
         "the target were cleaned up: all changes are brought back in one commit with a new "
@@ -73,27 +71,15 @@ def bring(way: Way, state: TableState) -> TableState:
         way.target.working_around(way.target.segment(last), partial(way.copy, resumed=True))
     theirs = way.target.snapshot(last)
     way.check_still_there()
-    return commit_net_change(way.setting, way.source, theirs, way.rewrite, state)
-
-
-def refuse_lost(
-    setting: Setting, target: Store, segment: Segment, rewrite: Rewrite, source: Store
-) -> None:
-    """Refuse if a live file or vector of a version isn't at the source after a copy.
-
-    Files of older versions may have been cleaned up; those of this version are required.
-    """
-    engine = setting.engine(segment.size_bytes // 1_000, 0, True)
-    plan = CheckPlan(target.config, segment, rewrite, source.config)
-    found = engine.check(plan, setting.observer)
-    if found.missing_count:
-        raise MissingFile(
-            f"{found.missing_count} data files of {target.uri} are missing",
-            cause=f"the log names them, but they aren't there: {', '.join(found.missing)}",
-            remedy=f"restore them from a copy; {lineage.way_out(source.uri)}",
-            path=found.missing[0],
-            count=found.missing_count,
+    if way.managed is not None:
+        back = ManagedReturn(way.managed, way.ready, way.journal.protocol)
+        merged = back.merged(
+            Bare(theirs.protocol, theirs.metadata),
+            Bare(state.protocol, state.metadata),
+            vectors=has_vectors(theirs.files),
         )
+        theirs = replace(theirs, protocol=merged.protocol, metadata=merged.metadata)
+    return commit_net_change(way.setting, way.source, theirs, way.rewrite, state)
 
 
 def own_commits(
@@ -188,10 +174,10 @@ def change_of(
     theirs: Snapshot,
     rewrite: Rewrite,
     root: str,
-    after: redirect_commits.Bare,
+    after: Bare,
 ) -> _Change:
     """Return the changes with which the source becomes equal to the target."""
-    coming = _rewritten(theirs.files, rewrite)
+    coming = rewritten_files(theirs.files, rewrite)
     my_keys, their_keys = (
         file_identity.table_keys(mine.files, root),
         file_identity.table_keys(coming, root),
@@ -218,7 +204,8 @@ def change_of(
     )
 
 
-def _rewritten(table: pa.Table, rewrite: Rewrite) -> pa.Table:
+def rewritten_files(table: pa.Table, rewrite: Rewrite) -> pa.Table:
+    """Return file actions with the paths and the vectors that a rewrite gives them."""
     paths = rewrite(table["path"].combine_chunks().cast(pa.string()))
     table = file_actions.with_column(table, "path", paths)
     vectors = table["deletionVector"].combine_chunks()

@@ -9,8 +9,9 @@ from __future__ import annotations
 from lakeferry.errors import RedirectTargetNotEmpty
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.redirect import file_removal
-from lakeferry.redirect.disable.bring_back import Way, WithdrawalOptions
+from lakeferry.redirect.disable import lost_files, target_removal
 from lakeferry.redirect.disable.disabling import unfinished
+from lakeferry.redirect.disable.withdrawal import Withdrawal, WithdrawalOptions
 from lakeferry.redirect.enable.preflight import Request
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.table import DeltaLog
@@ -18,7 +19,7 @@ from lakeferry.table import DeltaLog
 
 def to_replace(
     setting: Setting, source: DeltaLog, state: TableState, request: Request
-) -> Way | None:
+) -> Withdrawal | None:
     """Return the way back whose closed target is where a table shall move, if it may go.
 
     The source's log has to tell that the withdrawal has ended: only then all that the target
@@ -31,21 +32,21 @@ def to_replace(
         return None
     way = found[0]
     named = file_removal.files_referred_to(source)
-    if way.is_referred_to(named):
+    if target_removal.refers_to_target(way, named):
         raise RedirectTargetNotEmpty(
             f"{request.location} can't be replaced",
             cause=f"{request.source} still refers to data files there",
             remedy="choose another target",
             target=request.location,
         )
-    lack = way.lack_at_home(named)
+    lack = lost_files.lack_at_home(way, named)
     if lack.count:
+        copies = lost_files.copies_of(way, lack)
         raise RedirectTargetNotEmpty(
             f"{request.location} can't be replaced",
             cause=f"{lack.count} data files that {request.source} names are missing, and the "
             f"target may have the only copies: {', '.join(lack.examples)}",
-            remedy=f"first put them back where they were ({way.copies(lack)}), or choose "
-            "another target",
+            remedy=f"first put them back where they were ({copies}), or choose another target",
             target=request.location,
         )
     others = file_removal.other_files(way.target, source, way.journal.move_id)

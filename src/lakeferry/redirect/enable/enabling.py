@@ -45,6 +45,7 @@ from lakeferry.redirect import (
     steps,
 )
 from lakeferry.redirect import move as moving
+from lakeferry.redirect.disable import target_removal
 from lakeferry.redirect.enable import closed_target as closed
 from lakeferry.redirect.enable import (
     enabling_commit,
@@ -142,7 +143,7 @@ def _claim(
     try:
         if closed_target is not None:
             setting.warn(f"the closed table at {target.uri} is deleted")
-            closed_target.remove_target()
+            target_removal.delete_target(closed_target)
         if in_the_way is not None:
             leftovers.clear_leftovers(setting, target, claim, in_the_way)
         resumed = target_claim.claim(target, claim)

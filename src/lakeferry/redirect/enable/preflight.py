@@ -44,7 +44,6 @@ FEW_CAN_OPEN = (
     "delta-rs, Polars and DuckDB can't open a managed table; lakeferry.open gives them an Arrow "
     "dataset, also by the old path"
 )
-_NO_WAY_BACK = "the redirect of a managed table can't be withdrawn yet: 'redirect disable' refuses"
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,7 +252,7 @@ def dangers(request: Request, state: TableState) -> tuple[str, ...]:
                 "that the target needs; use --data copy, or add the feature vacuumProtocolCheck"
             )
     if request.managed:
-        found += [_CATALOG_CLEANS, FEW_CAN_OPEN, _NO_WAY_BACK]
+        found += [_CATALOG_CLEANS, FEW_CAN_OPEN]
     if timestamps.in_commit_timestamps(state.metadata) is None and (
         request.managed or split(request.location).scheme != "file"
     ):

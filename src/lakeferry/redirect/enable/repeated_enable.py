@@ -8,7 +8,7 @@ from lakeferry.errors import RedirectInProgress
 from lakeferry.log.commit import Conflict
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.redirect import entry, move, received_entries, redirect_commits, states, steps
-from lakeferry.redirect.disable import bring_back, disabling
+from lakeferry.redirect.disable import disabling, withdrawn_target
 from lakeferry.redirect.enable.preflight import Request
 from lakeferry.redirect.entry import Data, Dialect, Journal, Redirect
 from lakeferry.redirect.move import Outcome
@@ -65,7 +65,7 @@ def _is_withdrawn(
     if move.leads_nowhere(source, redirect, state.version):
         return True
     if redirect.journal is not None and redirect.journal.data is not Data.EXISTING:
-        bring_back.check_target(setting, source.store.uri, state, redirect)
+        withdrawn_target.check_target(setting, source.store.uri, state, redirect)
     return disabling.has_begun(setting, redirect)
 
 

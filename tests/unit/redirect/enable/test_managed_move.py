@@ -270,16 +270,6 @@ def _with_memory(setting: Setting) -> Setting:
     return replace(setting, open_store=opened)
 
 
-@pytest.mark.parametrize("options", [WithdrawalOptions(), WithdrawalOptions(abandon_target=True)])
-def test_a_redirect_to_a_managed_table_is_not_withdrawn(options: WithdrawalOptions) -> None:
-    store = world()
-    enabling.enable(managed_setting(store), managed_request())
-    before = store.objects
-    with pytest.raises(CatalogManaged, match="can't be withdrawn"):
-        disabling.disable(managed_setting(store), OLD, options)
-    assert store.objects == before
-
-
 def test_a_dropped_target_is_abandoned() -> None:
     store = world()
     enabling.enable(managed_setting(store), managed_request())

@@ -1,0 +1,108 @@
+"""Deletes the name of a withdrawn target, and the target itself if the user asks for it.
+
+The source is NORMAL by then, so a failure is a warning, and the next ``disable`` tries again.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakeferry.log.rewrite import Relative
+from lakeferry.redirect import catalog_name, file_removal, managed_place, move, steps
+from lakeferry.redirect.disable import lost_files, returned_versions
+from lakeferry.redirect.disable.withdrawal import Withdrawal, disable_command
+from lakeferry.redirect.managed_target import ManagedTarget
+from lakeferry.table.managed import ManagedStore
+
+
+def clear_up(way: Withdrawal) -> bool:
+    """Delete the target's name, and the target if requested; return whether it worked.
+
+    The redirect has ended, so a failure is only a warning and the next 'disable' retries. A
+    target that doesn't belong to this move any more keeps both.
+    """
+    place = way.target.store.uri
+    command = disable_command(way.source.store.uri)
+    locked: list[bool] = []
+    move.attempt(way.setting, place, lambda: locked.append(way.is_locked()), command)
+    if not any(locked):
+        if way.removes_target and locked and way.managed is None:
+            way.setting.warn(f"{place} isn't deleted: another table is there now")
+        return False
+    if not way.removes_target and way.managed is not None:
+        return _publish_lock(way)
+    forgot: list[bool] = []
+    move.attempt(
+        way.setting,
+        f"the name of {place} in its catalog",
+        lambda: forgot.append(catalog_name.forget_name(way.setting, way.redirect, place)),
+        command,
+    )
+    if way.removes_target:
+        what = f"the deletion of {place}"
+        move.attempt(way.setting, what, lambda: delete_target(way), f"{command} --remove-target")
+    return any(forgot) or way.removes_target
+
+
+def _publish_lock(way: Withdrawal) -> bool:
+    """Publish what a managed target has, in case whoever locked it couldn't; say if anything was.
+
+    So readers of the folder find the lock, too.
+    """
+    store = way.target.store
+    published: list[bool] = []
+    if not isinstance(store, ManagedStore):
+        return False
+
+    def publish() -> None:
+        published.append(bool(store.publish().published))
+
+    what = f"the publication of the lock of {way.redirect.target}"
+    move.attempt(way.setting, what, publish, f"publish {way.redirect.target}")
+    return any(published)
+
+
+def delete_target(way: Withdrawal) -> None:
+    """Delete the target, unless the source refers to something there."""
+    store = way.target.store
+    named = file_removal.files_referred_to(way.source)
+    if not way.has_all and lost_files.lack_at_home(way, named).count:
+        alone = f"{way.source.store.uri} lacks data files, and the only copies may be at the target"
+        way.setting.warn(f"{store.uri} isn't deleted: {alone}")
+        return
+    if refers_to_target(way, named):
+        way.setting.warn(
+            f"{store.uri} isn't deleted: an earlier withdrawal by reference was interrupted, "
+            f"and {way.source.store.uri} refers to files there"
+        )
+        return
+    if way.managed is not None:
+        _drop_managed(way, way.managed)
+        return
+    way.setting.step(steps.at("delete", store.uri))
+    way.kept = way.setting.removal.remove_table(
+        way.target, way.source, way.journal.move_id, way.is_locked
+    )
+
+
+def _drop_managed(way: Withdrawal, managed: ManagedTarget) -> None:
+    """Drop a managed target in its catalog, which deletes its files, unless it has more rows."""
+    place = way.target.store.uri
+    lacking = returned_versions.lacking_version(way, way.ended_version)
+    if lacking is not None:
+        way.setting.warn(
+            f"{way.redirect.target} isn't dropped: {way.source.store.uri} doesn't have its version "
+            f"{lacking}"
+        )
+        return
+    former = way.redirect.target.name if way.redirect.target is not None else None
+    tables = managed_place.tables_of(way.setting, way.redirect.target)
+    if tables.drop(managed.table_id, former or managed.private_name):
+        way.setting.step(steps.name("drop", way.redirect.target, place))
+
+
+def refers_to_target(way: Withdrawal, named: pa.Array) -> bool:
+    """Return whether the source's log (``named``) refers to files at the target."""
+    away = Relative(way.target.store.uri)
+    return bool(pc.any(pc.not_equal(away(named), named)).as_py())

@@ -1,0 +1,352 @@
+"""A managed table comes back to the source: what its commits become, and what may be in the way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pyarrow as pa
+import pytest
+
+from lakeferry.engines.rehearsed_engine import rehearsed
+from lakeferry.errors import (
+    CatalogManaged,
+    CatalogUnavailable,
+    Forbidden,
+    InvalidInput,
+    RedirectIllegalTransition,
+    RedirectTargetMissing,
+    RedirectTargetReplaced,
+)
+from lakeferry.log import actions, file_actions, paths, protocols
+from lakeferry.log.commit import Conflict, Transaction
+from lakeferry.redirect import rehearsal
+from lakeferry.redirect.disable import disabling
+from lakeferry.redirect.disable.disabling import WithdrawalOptions
+from lakeferry.redirect.enable import enabling
+from lakeferry.redirect.move import Outcome
+from lakeferry.redirect.no_redirect_rules import Rule
+from lakeferry.redirect.states import RedirectState
+from lakeferry.table import DeltaLog
+from lakeferry.table.managed import Proposal, Verdict
+from tests.support.history import Append, History, Layout, SetProperties
+from tests.support.redirects import OLD, WORLD, append, content, redirect_at, world_with
+from tests.support.stored_tables import (
+    NAME,
+    OTHER_NAME,
+    KeptTable,
+    StoredTableCommits,
+    StoredTables,
+    StoredUnity,
+    managed_request,
+    managed_setting,
+)
+from tests.support.stores import DictStore
+
+PAST = History().then(Append(1), Append(1))
+READY = 4
+FIRST = "00000000-0000-4000-8000-000000000000"
+DROPS = WithdrawalOptions(remove_target=True)
+VECTOR = {
+    "storageType": "i",
+    "pathOrInlineDv": "^Bg9^0rr910000000000iXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L",
+    "offset": None,
+    "sizeInBytes": 44,
+    "cardinality": 6,
+}
+
+
+def moved(past: History = PAST) -> DictStore:
+    """Return a world whose table has moved into the catalog."""
+    store = DictStore(world_with(past), uri=WORLD)
+    enabling.enable(managed_setting(store), managed_request())
+    return store
+
+
+def by_name(store: DictStore) -> DeltaLog:
+    """Return the log of the moved table, opened with its catalog."""
+    setting = managed_setting(store)
+    unity = setting.catalog("unity")
+    found = unity.find_id(FIRST)
+    assert found is not None
+    setting.grant(found.location, unity.access(found))
+    return setting.log(found.location)
+
+
+def set_properties(log: DeltaLog, **properties: str) -> None:
+    state = log.state()
+    configuration = {**state.metadata.configuration, **properties}
+    metadata = actions.changed(state.metadata, configuration=configuration)
+    assert not isinstance(log.commit(Transaction("SET", "txn", metadata=metadata), state), Conflict)
+
+
+def mark_deleted(log: DeltaLog, name: str) -> None:
+    """Delete a row of a file with a deletion vector."""
+    row = next(each for each in log.snapshot().files.to_pylist() if each["path"] == name)
+    adds = pa.Table.from_pylist([{**row, "deletionVector": VECTOR}], schema=file_actions.ADD)
+    gone = {"path": name, "deletionTimestamp": 1, "dataChange": True}
+    removes = pa.Table.from_pylist([gone], schema=file_actions.REMOVE)
+    log.commit(Transaction("DELETE", "txn-mark", adds=adds, removes=removes), log.state())
+
+
+def disable(
+    store: DictStore,
+    options: WithdrawalOptions = WithdrawalOptions(),  # noqa: B008
+    warn: Callable[[str], None] = lambda _: None,
+) -> Outcome:
+    return disabling.disable(managed_setting(store, warn=warn), OLD, options)
+
+
+def tables(store: DictStore) -> list[KeptTable]:
+    return [kept for kept in StoredTables(store).kept().values() if kept.name is not None]
+
+
+def test_a_table_that_nobody_has_changed_comes_back_as_it_was() -> None:
+    store = moved()
+    before = DeltaLog(managed_setting(store).open_store(OLD)).state(READY - 2)
+    assert disable(store).version == READY + 2
+    now = managed_setting(store).log(OLD).state()
+    assert (now.protocol, now.metadata) == (before.protocol, before.metadata)
+    assert not disable(store).changed
+
+
+def test_what_the_catalog_required_stays_away_unless_a_commit_needs_it() -> None:
+    store = moved()
+    log, warnings = by_name(store), list[str]()
+    append(log, "x.parquet")
+    append(log, "y.parquet")
+    mark_deleted(log, "x.parquet")
+    assert disable(store, warn=warnings.append).version == READY + 5
+    assert "deletionVectors, inCommitTimestamp" in warnings[0]
+    assert "delta-rs can't read or write it any more; Polars can't write it any more" in warnings[0]
+    source = managed_setting(store).log(OLD)
+    features = [source.state(version).protocol.features for version in range(READY, READY + 6)]
+    assert ["deletionVectors" in each for each in features] == [False] * 3 + [True] * 3
+    assert ["inCommitTimestamp" in each for each in features] == [False] + [True] * 5
+    kept = {"deletionVectors", "inCommitTimestamp", "appendOnly", "invariants"}
+    assert features[-1] == kept
+    first = source.commit_info(READY + 1)
+    assert first is not None
+    assert dict(source.state().metadata.configuration) == {
+        "delta.enableInCommitTimestamps": "true",
+        "delta.inCommitTimestampEnablementVersion": str(READY + 1),
+        "delta.inCommitTimestampEnablementTimestamp": str(first.in_commit_timestamp),
+    }
+
+
+def test_properties_that_were_set_by_name_come_back_and_the_catalogs_own_do_not() -> None:
+    own = (("delta.checkpointPolicy", "classic"), ("delta.enableDeletionVectors", "false"))
+    store = moved(PAST.then(SetProperties(own)))
+    log = by_name(store)
+    set_properties(log, owner="ann", **{"delta.checkpoint.writeStatsAsJson": "false"})
+    disable(store)
+    found = dict(managed_setting(store).log(OLD).state().metadata.configuration)
+    timed = {name for name in found if "InCommitTimestamp" in name or "inCommitTimestamp" in name}
+    assert {name: found[name] for name in found.keys() - timed} == {
+        **dict(own),
+        "owner": "ann",
+        "delta.checkpoint.writeStatsAsJson": "false",
+    }
+
+
+def test_features_that_were_added_by_name_come_back() -> None:
+    store = moved(History(Layout(in_commit_timestamps=True)).then(Append(1), Append(1)))
+    log = by_name(store)
+    state = log.state()
+    wanted = Transaction(
+        "UPGRADE", "txn-up", protocol=protocols.adding(state.protocol, ["changeDataFeed"])
+    )
+    assert not isinstance(log.commit(wanted, state), Conflict)
+    append(log, "x.parquet")
+    before = managed_setting(store).log(OLD).state(READY - 2)
+    disable(store)
+    now = managed_setting(store).log(OLD).state()
+    assert now.protocol.features == before.protocol.features | {"changeDataFeed"}
+    # The source had in-commit timestamps of its own, so nothing is added to the properties.
+    assert now.metadata == before.metadata
+
+
+def test_the_net_change_comes_back_without_what_the_catalog_required() -> None:
+    store = moved()
+    request = replace(managed_request(), rules=(Rule("nightly", ("VACUUM END",)),))
+    enabling.enable(managed_setting(store), request)
+    append(by_name(store), "x.parquet")
+    outcome = disable(store, DROPS)
+    objects = store.objects
+    found = content(objects, OLD, with_bytes=False)
+    assert "x.parquet" in found.names
+    assert found.features == {"appendOnly", "invariants"}
+    assert found.metadata["configuration"] == {}
+    assert outcome.version == READY + 4
+    assert tables(store) == []
+
+
+def test_the_entry_of_the_lock_is_in_the_log_alone() -> None:
+    store = moved()
+    properties = tables(store)[0].properties
+    disable(store)
+    (table,) = tables(store)
+    assert table.properties == properties
+    locked = by_name(store).state()
+    assert "redirectWriterOnly" in locked.protocol.features
+    assert "catalogManaged" in locked.protocol.features
+    assert len(locked.metadata.configuration["lakeferry.redirect"]) > 0
+
+
+def test_a_catalog_that_refuses_the_lock_leaves_all_as_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = moved()
+    append(by_name(store), "x.parquet")
+    before = store.objects
+
+    def refuse(_: StoredTableCommits, proposal: Proposal) -> Verdict:
+        raise InvalidInput("Unity Catalog doesn't accept the request")
+
+    monkeypatch.setattr(StoredTableCommits, "propose", refuse)
+    with pytest.raises(CatalogManaged, match="can't be withdrawn"):
+        disable(store)
+    added = store.objects.keys() - before.keys()
+    assert all(paths.STAGED_DIR in name for name in added)
+    assert {name: store.objects[name] for name in before} == before
+
+
+def test_a_renamed_table_comes_back_though_another_one_has_its_name() -> None:
+    store = moved()
+    append(by_name(store), "x.parquet")
+    catalog = StoredTables(store)
+    catalog.rename(FIRST, NAME, OTHER_NAME)
+    stranger(catalog)
+    assert disable(store, DROPS).state is RedirectState.NORMAL
+    assert "x.parquet" in content(store.objects, OLD, with_bytes=False).names
+    (left,) = tables(store)
+    assert left.name == NAME
+
+
+def stranger(catalog: StoredTables) -> None:
+    """Create another table under the name of the one that moved."""
+
+    def create(tables: dict[str, KeptTable]) -> tuple[dict[str, KeptTable], None]:
+        return {**tables, "other": KeptTable(None, NAME, was_created=True)}, None
+
+    catalog.change(create)
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_table_that_was_dropped_is_refused_and_can_be_abandoned(replaced: bool) -> None:
+    store = moved()
+    catalog = StoredTables(store)
+    catalog.drop(FIRST, NAME)
+    if replaced:
+        stranger(catalog)
+    before = store.objects
+    with pytest.raises((RedirectTargetMissing, RedirectTargetReplaced)) as refused:
+        disable(store)
+    assert "--abandon-target" in (refused.value.remedy or "")
+    assert store.objects == before
+    outcome = disable(store, WithdrawalOptions(abandon_target=True))
+    assert (outcome.state, outcome.abandoned) == (RedirectState.NORMAL, True)
+    assert redirect_at(managed_setting(store)) is None
+
+
+def test_a_table_that_the_catalog_hides_may_be_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = moved()
+
+    def hide(_: StoredUnity, *what: object) -> None:
+        raise Forbidden("access denied", remedy="ask its owner")
+
+    monkeypatch.setattr(StoredUnity, "find", hide)
+    monkeypatch.setattr(StoredUnity, "find_id", hide)
+    with pytest.raises(Forbidden) as refused:
+        disable(store)
+    assert "ask its owner" in (refused.value.remedy or "")
+    assert "--abandon-target" in (refused.value.remedy or "")
+
+
+def test_a_target_that_is_there_is_not_abandoned() -> None:
+    with pytest.raises(RedirectIllegalTransition, match="isn't lost"):
+        disable(moved(), WithdrawalOptions(abandon_target=True))
+
+
+def test_the_target_is_dropped_later_if_asked_for() -> None:
+    store = moved()
+    append(by_name(store), "x.parquet")
+    disable(store)
+    append(managed_setting(store).log(OLD), "later.parquet")
+    assert tables(store)
+    assert disable(store, DROPS).changed
+    assert tables(store) == []
+    assert not disable(store, DROPS).changed
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda body: body.replace(b'"txnId":"txn-x.parquet"', b'"txnId":"another"'),
+        lambda body: body.replace(b'"path":"x.parquet"', b'"path":"z.parquet"'),
+    ],
+    ids=["another commit", "another file"],
+)
+def test_a_target_of_which_the_source_lacks_a_version_is_not_dropped(
+    damage: Callable[[bytes], bytes],
+) -> None:
+    store = moved()
+    append(by_name(store), "x.parquet")
+    disable(store)
+    name = f"old/{paths.commit(READY + 1)}"
+    store.put("old/z.parquet", store.objects["old/x.parquet"])
+    store.put(name, damage(store.objects[name]))
+    store.delete_many([each for each in store.objects if "old" in each and "checkpoint" in each])
+    store.delete_many(
+        [each for each in store.objects if each.startswith("old/") and ".crc" in each]
+    )
+    warnings: list[str] = []
+    disable(store, DROPS, warnings.append)
+    assert "isn't dropped" in warnings[-1]
+    assert tables(store)
+
+
+def test_a_table_that_is_back_needs_no_catalog(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = moved()
+    disable(store)
+
+    def silent(_: StoredUnity, *what: object) -> None:
+        raise CatalogUnavailable("the catalog doesn't answer")
+
+    monkeypatch.setattr(StoredUnity, "find", silent)
+    monkeypatch.setattr(StoredUnity, "find_id", silent)
+    warnings: list[str] = []
+    assert not disable(store, warn=warnings.append).changed
+    assert "doesn't answer" in warnings[-1]
+    with pytest.raises(CatalogUnavailable):
+        disable(store, DROPS)
+
+
+def test_a_dry_run_says_who_loses_access_and_changes_nothing() -> None:
+    store = moved()
+    append(by_name(store), "x.parquet")
+    before = store.objects
+
+    def rehearse(options: WithdrawalOptions) -> list[dict[str, object]]:
+        setting = managed_setting(store)
+        steps = rehearsal.rehearse(
+            setting, rehearsed, lambda each: disabling.disable(each, OLD, options)
+        )
+        return [step.as_document() for step in steps]
+
+    plan = rehearse(DROPS)
+    assert [step["op"] for step in plan] == [
+        *("commit", "copy_changes", "copy_commits", "add_features", "commit", "commit"),
+        *("checkpoint", "drop"),
+    ]
+    (added,) = (step for step in plan if step["op"] == "add_features")
+    assert added["features"] == ["inCommitTimestamp"]
+    clients = added["clients"]
+    assert isinstance(clients, list)
+    assert {"name": "delta-rs", "reads": [], "writes": ["inCommitTimestamp"]} in clients
+    assert [step["op"] for step in rehearse(WithdrawalOptions())] == [
+        step["op"] for step in plan if step["op"] != "drop"
+    ]
+    assert store.objects == before
+    disable(store, DROPS)
+    assert rehearse(DROPS) == []
