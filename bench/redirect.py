@@ -26,26 +26,12 @@ from pathlib import Path
 
 from support import tables
 from support.measure import Bar, child, compare, counted, report
+from support.moves import waits, writing
 
 MANY, FEW = 20_000, 1_000
 BLOCKED = 1.5
 MILLION = 1_000_000
 DRIVER_MIB = 2_048
-_WRITER = """
-import sys, time
-import pyarrow as pa
-from deltalake import write_deltalake
-import lakeferry
-from lakeferry.errors import LakeferryError
-print("ready", flush=True)
-while True:
-    try:
-        place = lakeferry.resolve(sys.argv[1], write=True)
-        write_deltalake(place, pa.table({"id": pa.array([1], pa.int64())}), mode="append")
-        time.sleep(0.5)
-    except (LakeferryError, OSError, Exception):
-        time.sleep(0.02)
-"""
 
 
 def blocked(argument: str) -> Callable[[], object]:
@@ -55,17 +41,8 @@ def blocked(argument: str) -> Callable[[], object]:
     folder = Path(argument)
 
     def work() -> object:
-        writer = subprocess.Popen(
-            [sys.executable, "-c", _WRITER, str(folder / "old")], stdout=subprocess.PIPE, text=True
-        )
-        assert writer.stdout is not None
-        writer.stdout.readline()
-        try:
-            with Redirects(engine="local") as redirects:
-                outcome = redirects.enable(str(folder / "old"), str(folder / "new"))
-        finally:
-            writer.kill()
-            writer.wait()
+        with writing(folder / "old"), Redirects(engine="local") as redirects:
+            outcome = redirects.enable(str(folder / "old"), str(folder / "new"))
         return outcome.as_document()
 
     return work
@@ -135,30 +112,10 @@ def driver_mib(data: str, source: Path) -> float:
     return python + jvm
 
 
-def waits(files: int, runs: int) -> list[float]:
-    """Return how long writers waited in each of several moves, in milliseconds."""
-    found = []
-    with tempfile.TemporaryDirectory() as place:
-        original = tables.write(Path(place) / "original", files)
-        for run in range(runs):
-            folder = Path(place) / str(run)
-            shutil.copytree(original, folder / "old")
-            done = subprocess.run(
-                [sys.executable, __file__, "--run", "blocked", str(folder)],
-                stdout=subprocess.PIPE,
-                text=True,
-                check=True,
-            )
-            outcome = json.loads(done.stdout.splitlines()[-1])["result"]
-            found.append(float(outcome["blocked_ms"]))
-            shutil.rmtree(folder)
-    return found
-
-
 def main() -> int:
     child({runner.__name__: runner for runner in (blocked, moved, generate)})
     runs = int(sys.argv[1]) if len(sys.argv) > 1 else 7
-    few, many = waits(FEW, runs), waits(MANY, runs)
+    few, many = (waits(__file__, "blocked", files, runs) for files in (FEW, MANY))
     print(f"waits at {FEW:,} files: {sorted(few)} ms; at {MANY:,}: {sorted(many)} ms")
     made = str(compare(__file__, [("generate", "")], 1)["generate"].result)
     with tempfile.TemporaryDirectory() as place:

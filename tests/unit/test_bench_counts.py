@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
-COVERED = {"copies", "export", "protect", "redirect", "replay", "transfer"}
+COVERED = {"copies", "export", "managed", "protect", "redirect", "replay", "transfer"}
 
 
 @pytest.fixture
@@ -112,6 +112,32 @@ def test_a_move_asks_for_each_file_once(bench: Any, tmp_path: Path) -> None:
     fixed = {"GET": 0, "PUT": 0}
     assert {**requests(many), **fixed} == {**requests(few), **fixed}
     assert sum(requests(few).values()) <= 160
+
+
+def test_a_move_to_a_managed_table_asks_the_catalog_no_more_for_more_files(
+    bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    managed = bench("managed")
+    # Counted on our own server: a real one may answer otherwise.
+    monkeypatch.delenv(managed.REAL, raising=False)
+    found = []
+    for files in (5, 60):
+        with managed.unity() as server:
+            folder = tmp_path / f"{files}"
+            name, *calls = managed.move_calls(files, folder, server.schema)
+            opened = [managed.opening_calls(table) for table in (name, str(folder / "old"))]
+            found.append(calls)
+    few, many = found
+    for verb in ("GET", "PUT"):
+        assert many[0][verb] - few[0][verb] == 55
+    fixed = {"GET": 0, "PUT": 0}
+    assert {**requests(many[0]), **fixed} == {**requests(few[0]), **fixed}
+    assert sum(requests(few[0]).values()) <= 200
+    assert many[1] == few[1]
+    assert few[1].total() <= 90
+    # The old path has a log of its own.
+    assert [calls["LIST"] for calls, _ in opened] == [1, 2]
+    assert max(asked.total() for _, asked in opened) <= 5
 
 
 def test_a_transfer_moves_each_object_once(bench: Any, tmp_path: Path) -> None:
