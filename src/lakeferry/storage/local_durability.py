@@ -44,6 +44,8 @@ _SYNC: Callable[[int], int] | None = getattr(ctypes.CDLL(None, use_errno=True), 
 LOCKED_WITHIN_S = 10.0
 """Timeout for a folder's lock, which is held for a few writes to disk."""
 _TICK_S = 0.002
+_NEVER_SYNCED = frozenset({errno.EROFS, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
+"""Errors where nothing can be synced: nobody can change it, or it isn't a file on a disk."""
 _TRIES = 20
 """How many times a folder that others remove meanwhile is created or locked again."""
 
@@ -224,6 +226,23 @@ class OpenFolder:
             remedy="try again; if it keeps failing, use a file system whose folders can be locked",
             outcome_unknown=False,
         )
+
+    def sync_existing(self, name: str) -> None:
+        """Sync a file and its name, as others write without it, or end before they come to it."""
+        try:
+            # A pipe must not make us wait for its other end.
+            fd = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=self.fd)
+        except OSError:
+            # It is gone again, or we may not read it.
+            return
+        try:
+            for each in (fd, self.fd):
+                os.fsync(each)
+        except OSError as error:
+            if error.errno not in _NEVER_SYNCED:
+                raise
+        finally:
+            os.close(fd)
 
     def rename_over(self, temporary: str, name: str) -> None:
         """Give a hidden file its name, replacing any other file; no hidden file remains."""

@@ -235,13 +235,14 @@ class LocalStore(Store):
         self.calls.add("PUT_IF_ABSENT", path)
         target = self._checked(path)
         parent, _, name = target.rpartition("/")
-        if os.path.lexists(target):
+        if self._is_taken(path):
             return False
         with self._writing(path), OpenFolder(parent) as folder:
             temporary = folder.write_named(exactly(chunks, size_bytes, path))
             try:
                 folder.remove(_checksum_of(name), only_beside_nothing=name)
                 if not folder.claim(temporary, name):
+                    self._settle(folder, path, existing=name)
                     return False
             finally:
                 folder.remove(temporary)
@@ -307,11 +308,12 @@ class LocalStore(Store):
         target = self._checked(path)
         parent, _, name = target.rpartition("/")
         # Checked early, so that most losers write nothing and remove no checksum.
-        if os.path.lexists(target):
+        if self._is_taken(path):
             return False
         with self._writing(path), OpenFolder(parent) as folder:
             folder.remove(_checksum_of(name), only_beside_nothing=name)
             if not folder.write_and_claim(data, name):
+                self._settle(folder, path, existing=name)
                 return False
             self._settle(folder, path)
             return True
@@ -424,10 +426,26 @@ class LocalStore(Store):
         finally:
             os.close(fd)
 
-    def _settle(self, folder: OpenFolder, path: str) -> None:
-        """Sync the folder. The object has its name already, so after a failure it may exist."""
+    def _is_taken(self, path: str) -> bool:
+        """Return whether a name is taken; then its object survives a crash."""
+        target = self._checked(path)
+        if not os.path.lexists(target):
+            return False
+        parent, _, name = target.rpartition("/")
+        with self._writing(path), OpenFolder(parent) as folder:
+            self._settle(folder, path, existing=name)
+        return True
+
+    def _settle(self, folder: OpenFolder, path: str, *, existing: str | None = None) -> None:
+        """Sync the folder, and a file that another writer has put there.
+
+        The object has its name already, so after a failure it may exist.
+        """
         try:
-            os.fsync(folder.fd)
+            if existing is None:
+                os.fsync(folder.fd)
+            else:
+                folder.sync_existing(existing)
         except OSError as error:
             raise StorageUnavailable(
                 f"can't tell whether {path!r} in {self.uri} will survive a crash",

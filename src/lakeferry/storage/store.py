@@ -216,9 +216,9 @@ class Store(ABC):
     def put_if_absent(self, path: str, data: bytes) -> bool:
         """Write an object unless the name is taken; return whether it was written.
 
-        ``False`` means that the name is taken *now*. If the underlying client
-        retries by itself, the existing object may be our own: callers that need
-        to know compare the bytes.
+        ``False`` means that the name is taken *now*, by an object that survives a crash,
+        whoever wrote it. If the underlying client retries by itself, the existing object
+        may be our own: callers that need to know compare the bytes.
         """
 
     @abstractmethod

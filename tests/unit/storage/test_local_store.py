@@ -692,3 +692,35 @@ def test_a_full_disk_is_named_with_what_to_do(store: LocalStore) -> None:
     ):
         raise OSError(errno.ENOSPC, "no space left")
     assert "free some space" in (full.value.remedy or "")
+
+
+@pytest.mark.parametrize("put", ["put_if_absent", "put_stream_if_absent"])
+def test_what_is_taken_survives_a_crash(
+    store: LocalStore, root: Path, put: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others write without a sync, or end before they come to it."""
+
+    def taken() -> bool:
+        if put == "put_if_absent":
+            return not store.put_if_absent("x", b"1")
+        return not store.put_stream_if_absent("x", iter([b"1"]), 1)
+
+    root.mkdir(parents=True)
+    (root / "x").write_bytes(b"theirs")
+    synced: list[bool] = []
+    real = os.fsync
+
+    def noted(fd: int) -> None:
+        real(fd)
+        synced.append(stat.S_ISDIR(os.fstat(fd).st_mode))
+
+    monkeypatch.setattr(os, "fsync", noted)
+    assert taken()
+    assert synced == [False, True]
+
+    monkeypatch.setattr(os, "fsync", failing(errno.EIO))
+    with pytest.raises(StorageUnavailable, match="survive a crash"):
+        taken()
+    # Nobody can change a file of a read-only file system.
+    monkeypatch.setattr(os, "fsync", failing(errno.EROFS))
+    assert taken()

@@ -88,9 +88,10 @@ def _publish(below: Store, commit: RatifiedCommit) -> None:
         staged = below.get(commit.staged_path)
     except ObjectNotFound:
         # Another client may have published it, and its staged file was cleaned up.
-        if below.head(path).size_bytes != commit.size_bytes:
+        staged = below.get(path)
+        if len(staged) != commit.size_bytes:
             raise _other_bytes(commit) from None
-        return
+    # A file that is there already is durable once this has returned, too.
     if below.put_if_absent(path, staged):
         return
     if below.get(path) != staged:
