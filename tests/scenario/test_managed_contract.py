@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
+from itertools import cycle
 from typing import Any
 
 import pytest
@@ -24,8 +26,8 @@ from lakeferry.errors import CatalogUnavailable, InvalidInput, StorageUnavailabl
 from lakeferry.log import paths
 from lakeferry.log.catalog_changes import CatalogChanges, written_properties
 from lakeferry.storage import open_config
-from lakeferry.table import DeltaLog
-from lakeferry.table.managed import Proposal, RatifiedCommit, Verdict, publish
+from lakeferry.table import DeltaLog, load
+from lakeferry.table.managed import ManagedStore, Proposal, RatifiedCommit, Verdict, publish
 from tests.support.http_proxy import CountingProxy, Spoil, first
 from tests.support.managed_tables import (
     FIELDS,
@@ -38,6 +40,7 @@ from tests.support.managed_tables import (
     managed_table,
     put,
 )
+from tests.support.stores import FaultyStore, StoreCall
 from tests.support.unity_server import UnityServer
 
 NESTED = [
@@ -442,6 +445,68 @@ def test_a_lost_answer_is_settled(unity: UnityServer, proxy: CountingProxy) -> N
     assert far.commit(6)
     assert described(table).latest_table_version == 6
     assert DeltaLog(table.store()).state().version == 6
+
+
+def test_a_lost_answer_to_a_report_loses_no_commit(
+    unity: UnityServer, proxy: CountingProxy
+) -> None:
+    table = managed_table(unity)
+    far = replace(table, api=delta(replace(unity, url=proxy.url)))
+    for version, lost, spoil in (
+        (5, 1, Spoil.LOSE_ANSWER),
+        (6, 4, Spoil.LOSE_ANSWER),
+        (7, 4, Spoil.DROP),
+    ):
+        assert table.catalog().propose(proposal(table, version)) is Verdict.RATIFIED
+        proxy.reset()
+        proxy.rule = first(lost, "POST", spoil)
+        # As often as the request is repeated.
+        with pytest.raises(CatalogUnavailable) if lost == 4 else nullcontext():
+            publish(table.below, far.catalog())
+        # It was published first, and is reported later at the latest.
+        assert table.below.get(paths.commit(version)) == body(version, who="b")
+        publish(table.below, table.catalog())
+        head = table.catalog().head()
+        assert (head.latest_version, head.unpublished) == (version, ())
+    assert [each.version for each in DeltaLog(table.store()).history()] == [*range(7, -1, -1)]
+
+
+def test_a_follower_reads_each_version_once_while_publishing_lags(unity: UnityServer) -> None:
+    """Before each call to the store others commit, publish or clean up."""
+    table = managed_table(unity)
+    newest, last = 4, 16
+
+    def commit() -> None:
+        nonlocal newest
+        if newest < last:
+            assert table.catalog().propose(proposal(table, newest + 1)) is Verdict.RATIFIED
+            newest += 1
+
+    def publish_next() -> None:
+        for one in table.catalog().head().unpublished[:1]:
+            staged = table.below.get(one.staged_path)
+            table.below.put_if_absent(paths.commit(one.version), staged)
+
+    def publish_and_clean() -> None:
+        gone = [one.staged_path for one in table.catalog().head().unpublished]
+        publish(table.below, table.catalog())
+        table.below.delete_many(gone)
+
+    others = cycle((commit, commit, publish_next, commit, publish_and_clean, commit))
+
+    def rule(_: StoreCall) -> None:
+        next(others)()
+
+    seen = ManagedStore(FaultyStore(table.below, rule), table.catalog(), onboarding=table.history)
+    found: list[int] = []
+    while newest < last or not found or found[-1] < last:
+        commits = load.list_log(seen, len(found)).commits
+        files = [commits[version] for version in sorted(commits) if version >= len(found)]
+        for file, data in load.contents(seen, files):
+            if file.version > 4:
+                assert data == body(file.version, who="b")
+            found.append(file.version)
+    assert found == list(range(last + 1))
 
 
 def test_a_lost_answer_to_a_creation_or_a_renaming_is_settled(
