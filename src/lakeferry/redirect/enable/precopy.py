@@ -104,19 +104,22 @@ class Crossing:
             return
         if self.version < 0:
             self._tell(listing, newest)
-        segment = stretch(listing, self.version, newest, self.source.store.uri)
+        after = self.version
+        if any(version not in listing.commits for version in range(after + 1, newest + 1)):
+            # Log cleanup has deleted commits that weren't copied; a checkpoint has their files.
+            after = -1
+        segment = stretch(listing, after, newest, self.source.store.uri)
         if self.data is Data.COPY:
-            missing = self._copy(segment)
+            missing = self._copy(segment, again=self.resumed if self.version < 0 else after < 0)
         else:
             missing = 0
-        began = self.version < 0
         self._stage.urgent = self.urgent
         self.guard()
         if before is None:
             self.look()
         self._put(listing, newest)
         self.version = newest
-        if began or missing:
+        if after < 0 or missing:
             # Files of older versions may be missing; those of the newest version must exist.
             self.check(listing)
 
@@ -193,7 +196,11 @@ class Crossing:
             there.state(earliest).metadata.id == self.source.state().metadata.id
         )
 
-    def _copy(self, segment: Segment) -> int:
+    def _copy(self, segment: Segment, *, again: bool) -> int:
+        """Copy the objects of a segment; return how many are missing.
+
+        ``again``: some of them may be at the target already.
+        """
         objects, size_bytes = self.setting.measure(self.source.store, segment)
         engine = self.setting.engine(objects, size_bytes, self.urgent)
         totals = engine.copy(
@@ -202,7 +209,7 @@ class Crossing:
                 self.target.config,
                 segment,
                 Adopted(self.source.store.uri),
-                self.resumed and self.version < 0,
+                again,
             ),
             self.setting.observer,
         )
