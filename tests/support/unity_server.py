@@ -55,7 +55,7 @@ class UnityServer:
     def environment(self) -> dict[str, str]:
         return {"UC_URL": self.url, **({"UC_TOKEN": self.token} if self.token else {})}
 
-    def call(self, method: str, path: str, body: object = None) -> Reply:
+    def call(self, method: str, path: str, body: object = None, *, timeout_s: float = 30) -> Reply:
         """Call the REST API; ``path`` follows the API's own."""
         headers = {"Content-Type": "application/json"}
         if self.token:
@@ -63,7 +63,7 @@ class UnityServer:
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(f"{self.url}{API}{path}", data, headers, method=method)
         try:
-            with urllib.request.urlopen(request, timeout=30) as response:
+            with urllib.request.urlopen(request, timeout=timeout_s) as response:
                 return response.status, _body(response.read())
         except urllib.error.HTTPError as refused:
             with refused:
@@ -114,7 +114,8 @@ def _schema(server: UnityServer) -> Iterator[None]:
         yield
     finally:
         if server.server is None:
-            server.call("DELETE", f"/catalogs/{catalog}?force=true")
+            # The server deletes the files of managed tables before it answers.
+            server.call("DELETE", f"/catalogs/{catalog}?force=true", timeout_s=300)
 
 
 @dataclass(slots=True)
