@@ -222,7 +222,8 @@ class Shelved(Protocol):
 class LogExportPlan:
     """Put log files at another place, with URIs instead of the paths in them.
 
-    ``sidecars`` gives the new path and size of each sidecar that the files name.
+    ``sidecars`` gives the new path and size of each sidecar that the files name. ``managed``: the
+    source has a catalog that decides about its commits, which the copy leaves.
     """
 
     source: StoreConfig
@@ -230,6 +231,7 @@ class LogExportPlan:
     files: tuple[LogCopy, ...]
     listed: Listed | Shelved
     sidecars: Sidecars | None = None
+    managed: bool = False
 
     @property
     def amount(self) -> Volume:

@@ -21,7 +21,6 @@ from lakeferry.catalogs.managed_tables import (
     DOCUMENTED_PROPERTIES,
     DOCUMENTED_READER_FEATURES,
     DOCUMENTED_WRITER_FEATURES,
-    TABLE_ID_PROPERTY,
     ManagedTables,
     StagedTable,
 )
@@ -35,7 +34,7 @@ from lakeferry.errors import (
     TableNotFound,
 )
 from lakeferry.log.actions import Metadata
-from lakeferry.log.catalog_changes import CatalogChanges, changes_of
+from lakeferry.log.catalog_changes import TABLE_ID_PROPERTY, CatalogChanges, changes_of
 from lakeferry.log.latest_actions import LatestActions
 from lakeferry.redirect.enable.preflight import Request
 from lakeferry.redirect.entry import RedirectTarget, TargetKind

@@ -16,9 +16,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 from lakeferry.api.located_table import LocatedTable, Plan
+from lakeferry.catalogs import split_name
 from lakeferry.engine import Observer, unobserved
 from lakeferry.engines.engine_choice import Engines as Engines
 from lakeferry.engines.engine_choice import opening
+from lakeferry.errors import CatalogManaged
+from lakeferry.log.features import MANAGED
 from lakeferry.storage import Store, open_store
 from lakeferry.storage.side_folder import Aside, cache_folder
 from lakeferry.transfer.client import parallelism
@@ -134,6 +137,7 @@ class TransferMethods(LocatedTable):
         from lakeferry.transfer.client.push_and_pull import Pull
 
         with self._ready(url, follow, engine, options) as (store, terms, choose):
+            self._check_receives(store)
             pull = Pull(url, store, terms, observer, choose)
             if dry_run:
                 return event_loop.run_in_loop(pull.plan())
@@ -203,6 +207,7 @@ class TransferMethods(LocatedTable):
         from lakeferry.transfer.client.push_and_pull import Pull
 
         async with self._async_ready(url, follow, engine, options) as (store, terms, choose):
+            await asyncio.to_thread(self._check_receives, store)
             pull = Pull(url, store, terms, observer, choose)
             if dry_run:
                 return await pull.plan()
@@ -259,6 +264,22 @@ class TransferMethods(LocatedTable):
         finally:
             # Stopping a JVM takes a while.
             await asyncio.to_thread(ready.__exit__, None, None, None)
+
+    def _check_receives(self, store: Store) -> None:
+        """Refuse to pull into a table whose catalog decides about its commits."""
+        if not store.asks_catalog:
+            return
+        known = split_name(self.followed_name or self._name)
+        raise CatalogManaged(
+            f"can't pull into {self.followed_name or self._name}",
+            cause="it is a managed table: its catalog decides about its commits, and a pull brings "
+            "commits that are decided already",
+            remedy="pull into a folder, and move that table to a new name of the catalog: "
+            "lakeferry redirect enable FOLDER unity:catalog.schema.table --managed",
+            name=known[1] if known is not None else None,
+            location=store.uri,
+            features=[MANAGED],
+        )
 
     def _meant(self, *, follow: bool) -> Store:
         """Return the store of this place, or of the target of its redirect."""

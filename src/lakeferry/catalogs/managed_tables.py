@@ -32,7 +32,6 @@ DOCUMENTED_PROPERTIES = {
     "delta.checkpoint.writeStatsAsJson": "true",
 }
 """What Unity Catalog's documentation requires of a managed table. A dry run uses these."""
-TABLE_ID_PROPERTY = "io.unitycatalog.tableId"
 
 
 @dataclass(frozen=True, slots=True)

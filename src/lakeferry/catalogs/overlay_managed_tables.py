@@ -10,13 +10,12 @@ from lakeferry.catalogs.managed_tables import (
     DOCUMENTED_PROPERTIES,
     DOCUMENTED_READER_FEATURES,
     DOCUMENTED_WRITER_FEATURES,
-    TABLE_ID_PROPERTY,
     ManagedTables,
     StagedTable,
 )
 from lakeferry.errors import TableNotFound
 from lakeferry.log.actions import Metadata
-from lakeferry.log.catalog_changes import CatalogChanges
+from lakeferry.log.catalog_changes import TABLE_ID_PROPERTY, CatalogChanges
 from lakeferry.table.managed import CatalogHead, CommitCatalog, Proposal, Verdict
 
 MADE_UP = "memory://chosen-by-the-catalog/"

@@ -23,6 +23,7 @@ from lakeferry.log.rewrite import (
     relist_lines,
     relist_many,
     relist_parquet,
+    remove_catalog,
     rewrite_lines,
     rewrite_parquet,
     unreported,
@@ -111,9 +112,13 @@ class LogExporter:
         if not file.path.endswith(".json") or self._plan.sidecars:
             return None
         try:
-            return fetch_small(self._source, file.path, None)
+            data = fetch_small(self._source, file.path, None)
         except Gone as gone:
             raise _log_file_gone(self._source, file) from gone
+        return None if data is None else self._released(data, file.path)
+
+    def _released(self, data: bytes, path: str) -> bytes:
+        return remove_catalog(data, path) if self._plan.managed else data
 
     def _put(self, each: tuple[LogCopy, bytes | None, Relisted | None]) -> LogExported:
         file, data, new = each
@@ -130,8 +135,9 @@ class LogExporter:
     def _put_large(self, file: LogCopy) -> Relisted:
         try:
             with self._hands.held(self._source, file.path, None, _PASSES) as (data, passes):
+                whole = self._released(data, file.path)
                 new = _relisted(
-                    data, file.path, self._listed, self._plan.sidecars, partial(passes.at, 1)
+                    whole, file.path, self._listed, self._plan.sidecars, partial(passes.at, 1)
                 )
                 _put(self._target, file.new_path, new.data, passes)
                 passes.ended()

@@ -21,7 +21,9 @@ from lakeferry.export.surveys import Survey
 from lakeferry.log import paths
 from lakeferry.log.checkpoint_read import Rows
 from lakeferry.log.lines import Lines
+from lakeferry.log.paths import LogFileKind
 from lakeferry.log.segment import Segment
+from lakeferry.storage import Store
 from lakeferry.table import DeltaLog, load
 
 _SMALL = ("protocol", "metaData", "sidecar")
@@ -52,7 +54,7 @@ def look_at_ends(
     work.observer("listing", 0, 1)
     if (lakefs := origin.lakefs) is None:
         survey = surveys.of_store(origin.store)
-        looked = ReuseSurvey(survey, _unchanged(survey, earlier))
+        looked = ReuseSurvey(survey, _unchanged(survey, earlier, origin.store))
     else:
         try:
             looked = reuse.look_at_earlier(lakefs, earlier, work.open_store)
@@ -103,8 +105,8 @@ def prepare(
     for name in sidecars:
         if name not in survey.sidecars:
             raise load.vanished(name)
-    entries = {name: _entry(survey, name) for name in sorted(set(sidecars))}
-    entries |= {file.path: _entry(survey, file.path) for file in content.files}
+    entries = {name: _entry(survey, name, store) for name in sorted(set(sidecars))}
+    entries |= {file.path: _entry(survey, file.path, store) for file in content.files}
     plan = exported_log.plan_exported_log(
         content,
         entries,
@@ -117,7 +119,7 @@ def prepare(
     return Prepared(survey, content, rows, entries, plan, earlier)
 
 
-def _unchanged(survey: Survey, earlier: Manifest | None) -> frozenset[str]:
+def _unchanged(survey: Survey, earlier: Manifest | None, store: Store) -> frozenset[str]:
     """Return the log files that haven't changed since they were exported."""
     if earlier is None:
         return frozenset()
@@ -125,15 +127,18 @@ def _unchanged(survey: Survey, earlier: Manifest | None) -> frozenset[str]:
     return frozenset(
         name
         for name, entry in earlier.log.items()
-        if name in there and entry.is_of(_entry(survey, name))
+        if name in there and entry.is_of(_entry(survey, name, store))
     )
 
 
-def _entry(survey: Survey, name: str) -> ExportedFile:
+def _entry(survey: Survey, name: str, store: Store) -> ExportedFile:
     """Return the properties that identify a log file."""
     address = survey.log_addresses.get(name)
     if name in survey.sidecars:
         # No time is needed: the checkpoint that names it shows whether it is another sidecar.
         return ExportedFile(address, survey.sidecars[name])
     file = survey.log[name]
-    return ExportedFile(address, file.size_bytes, 0 if address else file.modified_ms)
+    # A catalog accepts one commit for a version. Its time changes when it is published.
+    is_settled = file.kind is LogFileKind.COMMIT and store.asks_catalog
+    timeless = address is not None or is_settled
+    return ExportedFile(address, file.size_bytes, 0 if timeless else file.modified_ms)

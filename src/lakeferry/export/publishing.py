@@ -205,7 +205,12 @@ class ExportPublication:
                 for name in names
             )
             plan_of_files = LogExportPlan(
-                self.origin.store.config, self.place.config, files, listed, renamed or None
+                self.origin.store.config,
+                self.place.config,
+                files,
+                listed,
+                renamed or None,
+                managed=self.origin.store.asks_catalog,
             )
             try:
                 done = engine.export_log(plan_of_files, self.work.observer) if files else ()
@@ -266,7 +271,7 @@ class ExportPublication:
             state = DeltaLog(self.origin.store).state(ready.content.version)
             protocol, metadata = state.protocol, state.metadata
         if protocol is not None:
-            features.check_readable(protocol)
+            features.check_readable(protocol, asks_catalog=self.origin.store.asks_catalog)
         if self.origin.lakefs is not None and self.work.follows and protocol and metadata:
             _check_stays(protocol, metadata, self.origin.store.uri)
         table_id = metadata.id if metadata is not None else known

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lakeferry.catalogs.managed_tables import DOCUMENTED_PROPERTIES, TABLE_ID_PROPERTY
+from lakeferry.catalogs.managed_tables import DOCUMENTED_PROPERTIES
 from lakeferry.log import actions, protocols, timestamps
 from lakeferry.log.actions import CommitInfo, Metadata
+from lakeferry.log.catalog_changes import TABLE_ID_PROPERTY
 from lakeferry.redirect import redirect_commits
 from lakeferry.redirect.managed_target import ManagedTarget
 from lakeferry.redirect.redirect_commits import Bare

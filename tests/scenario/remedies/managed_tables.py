@@ -39,6 +39,11 @@ NEEDS_A_PERSON.update(
             "only a person knows the name: tests/unit/api/test_table_place.py::"
             "test_a_table_without_such_a_catalog_has_nothing_to_publish"
         ),
+        "transfers.py: pull into a folder, and move that table to a new name of the catalog: "
+        "lakeferry redirect enable FOLDER unity:catalog.schema.table --managed": (
+            "only a person knows which folder and which name: tests/scenario/"
+            "test_managed_copies.py::test_nothing_is_pulled_into_a_managed_table"
+        ),
         "unity_commit_catalog.py: ask who dropped it, or who took the privileges on it from you": (
             f"a dropped table doesn't come back: {_CONTRACT}::test_a_dropped_table_is_gone"
         ),

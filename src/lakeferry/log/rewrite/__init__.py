@@ -24,6 +24,7 @@ tables' files along :class:`Adopted` and :class:`Returned`. The same function is
 """
 
 from lakeferry.log.rewrite.adoption import Adopted, Returned
+from lakeferry.log.rewrite.catalog_removal import remove_catalog, without_catalog
 from lakeferry.log.rewrite.line_rewrite import SPELLED, rewrite_lines
 from lakeferry.log.rewrite.listed_uris import (
     Listed,
@@ -65,9 +66,11 @@ __all__ = [
     "relist_lines",
     "relist_many",
     "relist_parquet",
+    "remove_catalog",
     "rewrite_batch",
     "rewrite_lines",
     "rewrite_parquet",
     "rewrite_vectors",
     "unreported",
+    "without_catalog",
 ]

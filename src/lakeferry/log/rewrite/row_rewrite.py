@@ -57,20 +57,20 @@ def _rewrite_actions(actions: pa.StructArray, rewrite: Rewrite) -> pa.StructArra
     changed = {}
     present = pc.is_valid(actions)
     if _has(actions, "path"):
-        paths = _child(actions, "path")
+        paths = child_column(actions, "path")
         named = pc.and_(present, pc.is_valid(paths))
         new = rewrite(paths.filter(named).cast(pa.string())).cast(paths.type)
         changed["path"] = pc.replace_with_mask(paths, named, new)
     if _has(actions, "deletionVector"):
-        vectors = _child(actions, "deletionVector")
+        vectors = child_column(actions, "deletionVector")
         changed["deletionVector"] = _rewrite_vector_column(vectors, present, rewrite)
-    return _with_fields(actions, changed)
+    return with_fields(actions, changed)
 
 
 def _rewrite_vector_column(
     vectors: pa.StructArray, present: pa.Array, rewrite: Rewrite
 ) -> pa.StructArray:
-    kinds, where = _child(vectors, "storageType"), _child(vectors, "pathOrInlineDv")
+    kinds, where = child_column(vectors, "storageType"), child_column(vectors, "pathOrInlineDv")
     for part in (vectors, kinds, where):
         present = pc.and_(present, pc.is_valid(part))
     if not pc.any(present).as_py():
@@ -83,7 +83,7 @@ def _rewrite_vector_column(
     rewritten = rewrite_vectors(distinct, rewrite)
     new_kinds = pa.array([kind for kind, _ in rewritten], kinds.type).take(both.indices)
     new_where = pa.array([text for _, text in rewritten], where.type).take(both.indices)
-    return _with_fields(
+    return with_fields(
         vectors,
         {
             "storageType": pc.replace_with_mask(kinds, present, new_kinds),
@@ -94,20 +94,20 @@ def _rewrite_vector_column(
 
 def _rewrite_sidecars(rows: pa.StructArray, sidecars: Sidecars) -> pa.StructArray:
     # There are few of them, so Python objects are fast enough.
-    paths, sizes = _child(rows, "path"), _child(rows, "sizeInBytes")
+    paths, sizes = child_column(rows, "path"), child_column(rows, "sizeInBytes")
     found = [
         sidecars.get(path) if present else None
         for path, present in zip(paths.to_pylist(), rows.is_valid().to_pylist(), strict=True)
     ]
     new_paths = pa.array([None if new is None else new[0] for new in found], paths.type)
     new_sizes = pa.array([None if new is None else new[1] for new in found], sizes.type)
-    return _with_fields(
+    return with_fields(
         rows,
         {"path": pc.coalesce(new_paths, paths), "sizeInBytes": pc.coalesce(new_sizes, sizes)},
     )
 
 
-def _child(rows: pa.StructArray, name: str) -> pa.Array:
+def child_column(rows: pa.StructArray, name: str) -> pa.Array:
     """Return a field as it is stored: where the row is null, it may have any value.
 
     If writers declare the field as required, as delta-rs does, it must keep a value there. So
@@ -120,7 +120,8 @@ def _has(rows: pa.StructArray, name: str) -> bool:
     return name in cast(pa.StructType, rows.type).names
 
 
-def _with_fields(rows: pa.StructArray, changed: Mapping[str, pa.Array]) -> pa.StructArray:
+def with_fields(rows: pa.StructArray, changed: Mapping[str, pa.Array]) -> pa.StructArray:
+    """Return actions with other values in some of their fields."""
     kind = cast(pa.StructType, rows.type)
     children = [
         changed[child.name] if child.name in changed else rows.field(index)
@@ -137,11 +138,25 @@ def rewrite_parquet(
     adds: Rewrite | None = None,
     done: PassObserver = unreported,
 ) -> bytes:
-    """Return a checkpoint or sidecar file with its paths rewritten, a few batches at a time.
+    """Return a checkpoint or sidecar file with its paths rewritten.
 
-    Batches are rewritten in threads, so ``rewrite`` and ``adds`` must be thread-safe. Schema,
-    key-value metadata, compression, row groups (large ones are divided) and all other values
-    stay. Timestamps in the deprecated INT96, as Spark writes them in parsed statistics, become
+    ``rewrite`` and ``adds`` must be thread-safe, as in :func:`rewrite_batches`.
+    """
+    return rewrite_batches(
+        source, lambda batch: rewrite_batch(batch, rewrite, sidecars, adds=adds), done
+    )
+
+
+def rewrite_batches(
+    source: bytes | io.RawIOBase | io.BufferedIOBase,
+    change: Callable[[pa.RecordBatch], pa.RecordBatch],
+    done: PassObserver = unreported,
+) -> bytes:
+    """Return a checkpoint or sidecar file with its rows changed, a few batches at a time.
+
+    Batches are changed in threads, so ``change`` must be thread-safe. Schema, key-value
+    metadata, compression, row groups (large ones are divided) and all other values stay.
+    Timestamps in the deprecated INT96, as Spark writes them in parsed statistics, become
     microseconds. ``done`` is called with the fraction of the rows that are written.
     """
     try:
@@ -156,7 +171,7 @@ def rewrite_parquet(
     with pq.ParquetWriter(sink, schema, **options) as writer:
 
         def rewritten(batch: pa.RecordBatch) -> pa.RecordBatch:
-            return rewrite_batch(batch, rewrite, sidecars, adds=adds).cast(schema)
+            return change(batch).cast(schema)
 
         rows = 0
         for batch in _ahead(rewritten, _all_batches(file)):

@@ -23,9 +23,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lakeferry.catalogs.managed_tables import TABLE_ID_PROPERTY
 from lakeferry.log import actions, features, paths, protocols, timestamps
 from lakeferry.log.actions import Metadata, Protocol
+from lakeferry.log.catalog_changes import TABLE_ID_PROPERTY
 from lakeferry.log.features import implied_features
 from lakeferry.log.lines import Lines
 from lakeferry.log.protocols import Versions

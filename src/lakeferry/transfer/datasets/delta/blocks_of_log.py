@@ -5,6 +5,9 @@ reading its commit and the objects that it adds, once, for their digests, by a d
 version with a block isn't read again, and can still be transferred after log cleanup. The same
 log, with the same files, gives the same bytes in every process.
 
+What binds a managed table to its catalog is left out of its blocks: a receiver has a table of its
+own, and no catalog. Whether the catalog's newest commits were published makes no difference.
+
 A chain begins with version 0, or, if that was cleaned up, with the oldest version that can be
 rebuilt, as a root; the checkpoint for rebuilding it is kept beside the chain.
 """
@@ -23,6 +26,7 @@ from lakeferry.log import features, paths, references, timestamps
 from lakeferry.log.lines import Lines
 from lakeferry.log.paths import LogFile
 from lakeferry.log.replay import Snapshot
+from lakeferry.log.rewrite import remove_catalog, without_catalog
 from lakeferry.log.segment import Checkpoint, Listing, Segment
 from lakeferry.storage import Store
 from lakeferry.storage.objects import concurrently
@@ -70,9 +74,11 @@ class Maker:
         table: Store,
         choose: Choose | None,
         observer: Observer,
-        stage: Callable[[str, Multihash], None],
+        stage: Callable[[str, Multihash, bytes | None], None],
     ) -> None:
         """Read a table; ``stage`` keeps a file of its log beside the chain, by its hash.
+
+        ``stage`` is given the bytes if they aren't those of the file itself.
 
         The engine that ``choose`` returns reads files for their digests; without ``choose`` this
         process does.
@@ -88,8 +94,9 @@ class Maker:
 
         The listing must include the tail's version; without a tail, it must be complete.
         """
-        state = self._log.state()
-        features.check_carriable(state.protocol)
+        protocol = self._log.state().protocol
+        managed = self._table.asks_catalog
+        features.check_carriable(without_catalog(protocol) if managed else protocol)
         self._times = timestamps.file_times(listing.commits.values())
         if tail is None:
             earliest = listing.earliest_version()
@@ -120,10 +127,10 @@ class Maker:
     def _window(
         self, tail: Tail | None, window: Sequence[LogFile], listing: Listing
     ) -> Iterator[Made]:
-        read = [
-            (file, data, named_files.commit_names(data, file.version))
-            for file, data in load.contents(self._table, window)
-        ]
+        sent = (
+            (file, self._sent(data, file.path)) for file, data in load.contents(self._table, window)
+        )
+        read = [(file, data, named_files.commit_names(data, file.version)) for file, data in sent]
         new = [named.new for *_, named in read if named.origin is None]
         found = self._hashed({name: size for names in new for name, size in names.items()})
         for file, commit, named in read:
@@ -183,7 +190,8 @@ class Maker:
         commit: bytes | None = None
         named: Named | None = None
         if version in listing.commits:
-            commit = self._table.get(paths.commit(version))
+            path = paths.commit(version)
+            commit = self._sent(self._table.get(path), path)
             named = named_files.commit_names(commit, version)
         live = live_names(snapshot)
         return version_blocks.make(
@@ -196,11 +204,23 @@ class Maker:
             Root(tuple(map(self._staged, names)), live.vectors, origin),
         )
 
+    def _sent(self, data: bytes, path: str) -> bytes:
+        """Return a log file as it is sent."""
+        return remove_catalog(data, path) if self._table.asks_catalog else data
+
     def _staged(self, path: str) -> ObjectRef:
+        """Keep a file of a root's checkpoint beside the chain, as it is sent."""
+        short = path.removeprefix(f"{paths.LOG_DIR}/")
+        if self._table.asks_catalog and not path.startswith(f"{paths.SIDECAR_DIR}/"):
+            data = self._table.get(path)
+            changed = remove_catalog(data, path)
+            if changed != data:
+                name = Multihash.sha3_256(changed)
+                self._stage(path, name, changed)
+                return ObjectRef(ObjectKind.CHECKPOINT, name, len(changed), short)
         digest = digest_of(self._table, path, _CHUNK_BYTES)
         name = digest.multihash()
-        self._stage(path, name)
-        short = path.removeprefix(f"{paths.LOG_DIR}/")
+        self._stage(path, name, None)
         return ObjectRef(ObjectKind.CHECKPOINT, name, digest.size_bytes, short)
 
     def _hashed(self, names: dict[str, int | None]) -> dict[str, FoundObject]:

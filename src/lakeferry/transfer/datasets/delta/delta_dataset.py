@@ -47,6 +47,7 @@ from lakeferry.errors import (
     TableNotFound,
 )
 from lakeferry.log.commit import Conflict
+from lakeferry.log.rewrite import remove_catalog
 from lakeferry.log.segment import Listing, arrange
 from lakeferry.redirect import received_entries
 from lakeferry.storage import Store
@@ -204,7 +205,7 @@ class DeltaDataset(Dataset[DeltaBlock]):
         head = _Head.of(text)
         listing = self._listing(0 if head is None else head.version)
         if head is not None:
-            if _follows(listing, head):
+            if self._follows(listing, head):
                 if listing.newest_version == head.version:
                     return head.hash
             else:
@@ -240,12 +241,29 @@ class DeltaDataset(Dataset[DeltaBlock]):
         self._swap_head(text, new, last.hash, self.head_of(text))
         return last.hash, new
 
-    def _keep(self, path: str, name: Multihash) -> None:
+    def _keep(self, path: str, name: Multihash, data: bytes | None) -> None:
         staged = root_checkpoints.staged_checkpoints(name)
         try:
             self._table.head(staged)
         except ObjectNotFound:
-            self._table.copy_within(path, staged)
+            if data is None:
+                self._table.copy_within(path, staged)
+            else:
+                self._table.put(staged, data)
+
+    def _follows(self, listing: Listing, head: _Head) -> bool:
+        """Return whether a log continues the chain of a head, without a gap after it."""
+        newest = listing.newest_version
+        if newest < head.version:
+            return False
+        own, size = listing.commits.get(head.version), head.commit_bytes
+        if own is not None and size is not None and own.size_bytes != size:
+            # A managed table's commit may be shorter in its block.
+            if not self._table.asks_catalog:
+                return False
+            if len(remove_catalog(self._table.get(own.path), own.path)) != size:
+                return False
+        return all(version in listing.commits for version in range(head.version + 1, newest + 1))
 
     # --- Checking received blocks ---------------------------------------------------
 
@@ -529,14 +547,3 @@ class DeltaDataset(Dataset[DeltaBlock]):
             # The version is there, and the next command makes its block.
             self.unfinished = error
             return origin
-
-
-def _follows(listing: Listing, head: _Head) -> bool:
-    """Return True if a log continues the chain that a head belongs to, without a gap after it."""
-    newest = listing.newest_version
-    if newest < head.version:
-        return False
-    own = listing.commits.get(head.version)
-    if own is not None and head.commit_bytes is not None and own.size_bytes != head.commit_bytes:
-        return False
-    return all(version in listing.commits for version in range(head.version + 1, newest + 1))
