@@ -13,9 +13,7 @@ import pytest
 import lakeferry
 from lakeferry.errors import CatalogManaged, TableNotFound, UnsupportedFeature
 from lakeferry.log import paths
-from lakeferry.log.catalog_changes import CatalogChanges
-from lakeferry.table.managed import CommitCatalog, Proposal, RatifiedCommit, Verdict
-from tests.support.managed_tables import FIRST_MS, ManagedTable, body, managed_table
+from tests.support.managed_tables import FIRST_MS, ManagedTable, body, managed_table, ratified
 from tests.support.unity_server import UnityServer
 
 
@@ -46,15 +44,6 @@ def added(table: ManagedTable, name: str, ids: list[int]) -> dict[str, object]:
             "stats": stats,
         }
     }
-
-
-def ratified(table: ManagedTable, version: int, data: bytes) -> None:
-    """Commit as a client that ends before it publishes."""
-    catalog: CommitCatalog = table.catalog()
-    name = f"{version:020d}.00000000-0000-4000-8000-{version:012d}.json"
-    commit = RatifiedCommit(version, name, len(data), FIRST_MS, FIRST_MS + version)
-    table.below.put(commit.staged_path, data)
-    assert catalog.propose(Proposal(commit, CatalogChanges())) is Verdict.RATIFIED
 
 
 def rows(name: str, **options: object) -> list[int]:

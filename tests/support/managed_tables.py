@@ -16,11 +16,11 @@ from lakeferry.catalogs.unity_commit_catalog import UnityCommitCatalog
 from lakeferry.catalogs.unity_delta import UnityDelta
 from lakeferry.catalogs.unity_delta_messages import NewTable, StagingTable
 from lakeferry.log import paths
-from lakeferry.log.catalog_changes import changes_of
+from lakeferry.log.catalog_changes import CatalogChanges, changes_of
 from lakeferry.log.lines import Lines
 from lakeferry.storage import Store, open_store
 from lakeferry.table import DeltaLog
-from lakeferry.table.managed import ManagedStore
+from lakeferry.table.managed import ManagedStore, Proposal, RatifiedCommit, Verdict
 from tests.support.unity_server import UnityServer
 
 FIELDS = [{"name": "id", "type": "long", "nullable": True, "metadata": {}}]
@@ -152,3 +152,11 @@ def managed_table(server: UnityServer, *, history: int = 3, cut_at: int = 0) -> 
     table = created(allocated(server, history=history, cut_at=cut_at))
     assert table.commit(history + 1)
     return table
+
+
+def ratified(table: ManagedTable, version: int, data: bytes) -> None:
+    """Commit as a client that ends before it publishes."""
+    name = f"{version:020d}.00000000-0000-4000-8000-{version:012d}.json"
+    commit = RatifiedCommit(version, name, len(data), FIRST_MS, FIRST_MS + version)
+    table.below.put(commit.staged_path, data)
+    assert table.catalog().propose(Proposal(commit, CatalogChanges())) is Verdict.RATIFIED

@@ -12,6 +12,7 @@ from lakeferry.engine import Observer
 from lakeferry.redirect.resolve import Resolver
 from lakeferry.storage import Store
 from lakeferry.table import DeltaLog, unsupported
+from lakeferry.table.managed import ManagedStore
 
 Plan = list[dict[str, Any]]
 """The steps that a dry run returns."""
@@ -63,7 +64,11 @@ class LocatedTable:
     @property
     def uri(self) -> str:
         """The table's place, in Lakeferry's canonical spelling."""
-        return self._store.uri
+        store = self._store
+        if isinstance(store, ManagedStore):
+            # The next call is to see the table's state at its own time.
+            store.catalog.forget()
+        return store.uri
 
     @property
     def shown_name(self) -> str:
@@ -84,13 +89,13 @@ class LocatedTable:
         if not follow:
             return here
         resolver = Resolver(
-            lambda uri: self._store if uri == self.uri else self._places.open(uri),
+            lambda uri: self._store if uri == self._store.uri else self._places.open(uri),
             self._places.catalog,
             grant=self._places.grant,
             warn=warn,
         )
         with unsupported.unless_unsupported(here, None), names.name_in_errors(self._name):
-            found = resolver.resolve(self.uri, allow_managed=True)
+            found = resolver.resolve(self._store.uri, allow_managed=True)
         if not found.redirected:
             return here
         self.followed, self.followed_name = found.location, found.name

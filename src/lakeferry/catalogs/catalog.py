@@ -92,6 +92,20 @@ class Catalog(ABC):
             return found
         raise self.missing(name)
 
+    def find_to_open(self, name: str) -> CatalogTable | None:
+        """Return the table of that name as :meth:`find` does, if it is about to be opened.
+
+        A catalog may learn here what :meth:`access` would ask for. The metastore's id may be
+        missing.
+        """
+        return self.find(name)
+
+    def get_to_open(self, name: str) -> CatalogTable:
+        """Return the table of that name, which is about to be opened; or ``TableNotFound``."""
+        if (found := self.find_to_open(name)) is not None:
+            return found
+        raise self.missing(name)
+
     def missing(self, name: str) -> TableNotFound:
         """Return the error for a name that the catalog doesn't have."""
         return TableNotFound(

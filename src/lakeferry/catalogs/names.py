@@ -71,7 +71,7 @@ def locate(table: str, environment: Environment = None) -> TablePlace:
         return TablePlace(table)
     kind, name = named
     catalog = open_catalog(kind, environment)
-    found = catalog.get(name)
+    found = catalog.get_to_open(name)
     return TablePlace(found.location, catalog.access(found))
 
 

@@ -28,6 +28,12 @@ class OverlayCatalog(Catalog):
         """Return the table that would have that name."""
         return self._changed[name] if name in self._changed else self._below.find(name)
 
+    def find_to_open(self, name: str) -> CatalogTable | None:
+        """Return the table that would have that name, about to be opened."""
+        if name in self._changed:
+            return self._changed[name]
+        return self._below.find_to_open(name)
+
     def find_id(
         self, table_id: str, metastore_id: str | None = None, once: str | None = None
     ) -> CatalogTable | None:

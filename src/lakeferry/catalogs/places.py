@@ -48,7 +48,7 @@ class Places:
         if named is None:
             return normalise(table)
         catalog = self.catalog(named[0])
-        return self.of_entry(catalog, catalog.get(named[1]))
+        return self.of_entry(catalog, catalog.get_to_open(named[1]))
 
     def of_entry(self, catalog: Catalog, found: CatalogTable) -> str:
         """Return where a catalog's table is, and keep how the catalog lets it be opened."""

@@ -44,6 +44,7 @@ from lakeferry.catalogs.unity_credentials import (
     TableCredentialSource,
 )
 from lakeferry.catalogs.unity_delta import UnityDelta
+from lakeferry.catalogs.unity_delta_messages import LoadedTable
 from lakeferry.catalogs.unity_listing import canonical, find_listed, list_tables
 from lakeferry.errors import (
     CatalogManaged,
@@ -115,6 +116,11 @@ class UnityCatalog(Catalog):
         self._url, self._token = url, token
         self._metastore: str | None = None
         self._names: dict[str, str] = {}
+        self._delta = UnityDelta(
+            url, token, timeout_s=timeout_s, pause=pause, listing_requests=listing_requests
+        )
+        self._has_delta = True
+        self._loaded: dict[str, LoadedTable] = {}
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> UnityCatalog:
@@ -142,6 +148,30 @@ class UnityCatalog(Catalog):
                 catalog=self._rest.root,
             ) from forbidden
         return None if answer.status == 404 else self._table(self._done(answer))
+
+    def find_to_open(self, name: str) -> CatalogTable | None:
+        """Return the table of that name, in one request to a server that has managed tables.
+
+        The answer also tells which commits a managed table has.
+        """
+        check_table_name(name)
+        if not self._has_delta:
+            return self.find(name)
+        try:
+            loaded = self._delta.find(name)
+        except CatalogManaged:
+            # A server of before, which has external tables only.
+            self._has_delta = False
+            return self.find(name)
+        if loaded is None:
+            return None
+        described = loaded.metadata
+        table_id = canonical(described.table_uuid) or described.table_uuid
+        managed = described.table_type == "MANAGED"
+        if managed:
+            self._loaded[table_id] = loaded
+        place = self._rest.location(described.location)
+        return CatalogTable(name, place, table_id, self._metastore, managed)
 
     def find_id(
         self, table_id: str, metastore_id: str | None = None, once: str | None = None
@@ -428,8 +458,8 @@ class UnityCatalog(Catalog):
         """
         if not table.managed:
             return self._external_access(table)
-        api = UnityDelta(self._url, self._token)
-        commits = UnityCommitCatalog(api, table.name, table.table_id)
+        loaded = self._loaded.pop(table.table_id, None)
+        commits = UnityCommitCatalog(self._delta, table.name, table.table_id, found=loaded)
         return CatalogAccess(commits=commits, renewal=self._renewal(table))
 
     def _external_access(self, table: CatalogTable) -> CatalogAccess:

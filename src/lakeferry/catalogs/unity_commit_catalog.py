@@ -6,6 +6,7 @@ another table or to none, the table was renamed or dropped: its present name is 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 
 from lakeferry.catalogs import unity_limits
@@ -25,13 +26,18 @@ from lakeferry.table.managed import CatalogHead, CommitCatalog, Proposal, Verdic
 _MOST_RENAMES = 4
 """How many times in a row a table is looked for, as it may be renamed meanwhile."""
 
+_FRESH_S = 2.0
+"""How long the description with which a table was found answers for the table's state, once."""
+
 _ANSWERS = {UpdateRefusal.CONFLICT: Verdict.CONFLICT, UpdateRefusal.FULL: Verdict.FULL}
 
 
 class UnityCommitCatalog(CommitCatalog):
     """The table with ``table_id``, which was called ``table_name`` (``catalog.schema.table``).
 
-    ``renamed`` is told each new name that the table is found under.
+    ``renamed`` is told each new name that the table is found under. ``found`` is the description
+    with which the table has just been found: it spares the first request. It is used once, and for
+    the call that has found the table (:meth:`forget`).
     """
 
     def __init__(
@@ -41,9 +47,15 @@ class UnityCommitCatalog(CommitCatalog):
         table_id: str,
         *,
         renamed: Callable[[str], None] = lambda _: None,
+        found: LoadedTable | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """Ask nothing yet."""
         self._api = api
+        self._found = found
+        self._found_s = monotonic()
+        self._monotonic = monotonic
+        self._last: CatalogHead | None = None
         self._renamed = renamed
         self.table_id = table_id
         self.table_name = table_name
@@ -51,11 +63,27 @@ class UnityCommitCatalog(CommitCatalog):
 
     def head(self) -> CatalogHead:
         """Return what the catalog says of the table now."""
-        found = self.load()
+        found, self._found = self._found, None
+        if found is None or self._monotonic() > self._found_s + _FRESH_S:
+            found = self.load()
+        self._last = self._checked(found)
+        return self._last
+
+    def _checked(self, found: LoadedTable) -> CatalogHead:
         head = found.as_head()
         if head.decides and found.latest_table_version is None:
             raise self._api.rest.unavailable(f"it doesn't say the latest version of {self.name}")
         return head
+
+    def last_head(self) -> CatalogHead:
+        """Return what the catalog said last, whichever store has asked."""
+        if self._last is None and self._found is not None:
+            self._last = self._checked(self._found)
+        return self._last or self.head()
+
+    def forget(self) -> None:
+        """Ask for the next head, whatever the table was found with."""
+        self._found = None
 
     def load(self) -> LoadedTable:
         """Return the whole description that the catalog has of the table now."""
@@ -85,6 +113,7 @@ class UnityCommitCatalog(CommitCatalog):
             )
 
     def _update(self, updates: Sequence[Update]) -> LoadedTable | UpdateRefusal:
+        self.forget()
         for _ in range(_MOST_RENAMES):
             said = self._api.update(self.table_name, self.table_id, updates)
             if said is not UpdateRefusal.OTHER_TABLE:

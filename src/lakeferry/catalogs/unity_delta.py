@@ -172,8 +172,6 @@ class UnityDelta:
 
     def find(self, name: str) -> LoadedTable | None:
         """Return the table of that name, or ``None`` if the catalog says there is none."""
-        catalog, _, _ = _parts(name)
-        self.config(catalog)
         needed = f"{_uses(name)}, and SELECT on {name}"
         with self._privileges(f"look at the table {name}", needed, name):
             answer = self.rest.ask("GET", _table(name))
@@ -343,7 +341,7 @@ class UnityDelta:
         return self.rest.read(answer, form)
 
     def _refused(self, answer: Answer, name: str) -> LakeferryError:
-        if answer.status == 500 and name.count(".") == 2:
+        if answer.status == 500 and error_type(answer) and name.count(".") == 2:
             catalog, schema, table = name.split(".")
             with suppress(LakeferryError):
                 listed = list_tables(self.rest, catalog, schema, _PAGES_OF_ONE_NAME)

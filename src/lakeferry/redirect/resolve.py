@@ -421,17 +421,25 @@ def find_in_catalog(
             target=str(target),
         )
     found = replace(found, location=normalise(found.location))
-    journal = redirect.journal
-    may_be_managed = journal is not None and (
-        journal.managed is not None or journal.data is Data.EXISTING
-    )
-    if (finds_name or may_be_managed) and found.name == target.table_id:
+    if found.name == target.table_id and (finds_name or _may_be_managed(redirect, found)):
         # If the name isn't found, the id is shown. A managed table is opened by its name.
         with suppress(LakeferryError):
             now = asked.find_id(target.table_id, target.metastore_id, target.name)
             found = replace(now, location=found.location) if now is not None else found
     grant(found.location, asked.access(found))
     return found
+
+
+def _may_be_managed(redirect: Redirect, found: CatalogTable) -> bool:
+    """Return whether a target that was found by its id may be a managed table.
+
+    An entry that another program wrote doesn't tell. Unity Catalog names the folder of a managed
+    table after its id.
+    """
+    journal = redirect.journal
+    if journal is not None and (journal.managed is not None or journal.data is Data.EXISTING):
+        return True
+    return found.location.rpartition("/")[2].lower() == found.table_id.lower()
 
 
 def _find(asked: Catalog, target: RedirectTarget, *, anew: bool) -> CatalogTable | None:
@@ -441,12 +449,12 @@ def _find(asked: Catalog, target: RedirectTarget, *, anew: bool) -> CatalogTable
     """
     if target.table_id is None:
         assert target.name is not None
-        return asked.find(target.name)
+        return asked.find_to_open(target.name)
     named, failed = None, None
     if target.name is not None:
         # A lookup by name also costs one request, and shows whether the name is still right.
         try:
-            named = asked.find(target.name)
+            named = asked.find_to_open(target.name)
         except NotATable:
             pass
         except LakeferryError as error:

@@ -89,6 +89,16 @@ class CommitCatalog(ABC):
         says nothing about the commit.
         """
 
+    def last_head(self) -> CatalogHead:
+        """Return what the catalog said at some earlier moment; ask it if there was none.
+
+        Versions and their files don't change, so that is enough to read one of them.
+        """
+        return self.head()
+
+    def forget(self) -> None:  # noqa: B027
+        """Ask again for the next :meth:`head`, if an answer to another request would do."""
+
     @abstractmethod
     def propose(self, proposal: Proposal) -> Verdict:
         """Ask the catalog to ratify a commit. Idempotent for the same version and file name.

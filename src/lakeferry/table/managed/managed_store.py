@@ -96,7 +96,9 @@ class ManagedStore(AliasStore):
 
     def refresh(self) -> CatalogHead:
         """Ask the catalog for the ratified commits and the latest version."""
-        head = self.catalog.head()
+        return self._take(self.catalog.head())
+
+    def _take(self, head: CatalogHead) -> CatalogHead:
         if not head.decides:
             head = replace(head, latest_version=paths.MAX_VERSION, unpublished=())
         elif self._onboarding is not None and head.latest_version <= self._onboarding:
@@ -195,7 +197,7 @@ class ManagedStore(AliasStore):
 
     def _known(self) -> CatalogHead:
         """Return what the catalog said last; ask it if it wasn't asked yet."""
-        return self._seen or self.refresh()
+        return self._seen or self._take(self.catalog.last_head())
 
     def _commit(self, version: int, path: str) -> RatifiedCommit | None:
         """Return an unpublished commit, or ``None`` for a published one."""
