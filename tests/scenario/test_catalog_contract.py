@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from lakeferry.catalogs import Catalog, open_catalog
+from lakeferry.catalogs import Catalog, EditableCatalog, open_catalog
 from lakeferry.catalogs.columns import catalog_columns
 from lakeferry.errors import CatalogUnavailable, InvalidInput, LakeferryError, TableNotFound
 from lakeferry.log.actions import Metadata
@@ -31,7 +31,7 @@ class Subject:
     environment: Mapping[str, str]
     schema: str
 
-    def open(self) -> Catalog:
+    def open(self) -> EditableCatalog:
         return open_catalog(self.kind, self.environment)
 
 
@@ -56,7 +56,7 @@ def subject(request: pytest.FixtureRequest, tmp_path: Path) -> Subject:
 
 
 @pytest.fixture
-def catalog(subject: Subject) -> Catalog:
+def catalog(subject: Subject) -> EditableCatalog:
     return subject.open()
 
 
@@ -151,6 +151,69 @@ def test_a_move_keeps_the_id_or_is_refused(catalog: Catalog, name: str, place: s
 
 
 NO_NAMES = ("", "t", "a.t", "a.b.c.t", "a..t", ".b.t", "a.b.", " a.b.t", "a.b\n.t", "a.b.t\0")
+
+
+def test_names_are_listed_by_their_beginning(
+    subject: Subject, catalog: EditableCatalog, place: str
+) -> None:
+    names = [f"{subject.schema}.{each}" for each in ("orders", "orders_2", "other", "x")]
+    made = [catalog.register(name, f"{place}/{name}", METADATA) for name in names]
+    parent = subject.schema.partition(".")[0]
+    assert catalog.tables(parent) == made
+    assert catalog.tables(f"{parent}.") == made
+    assert catalog.tables(f"{subject.schema}.") == made
+    assert catalog.tables(f"{subject.schema}.or") == made[:2]
+    assert catalog.tables(f"{subject.schema}.nothing") == []
+    assert catalog.tables(f"{parent}.nothing.x") == []
+    assert catalog.tables("nothing.nothing.x") == []
+    assert set(made) <= set(catalog.tables(""))
+
+
+def test_a_rename_keeps_id_and_place(catalog: EditableCatalog, name: str, place: str) -> None:
+    made = catalog.register(name, place, METADATA)
+    renamed = catalog.rename(made, f"{name}_2")
+    assert renamed == catalog.find(f"{name}_2") == catalog.find_id(made.table_id)
+    assert (renamed.table_id, renamed.location) == (made.table_id, made.location)
+    assert catalog.find(name) is None
+    assert catalog.rename(renamed, f"{name}_2") == renamed
+    # The name is free again, and the table is found by its id whatever it is called.
+    other = catalog.register(name, f"{place}-other", METADATA)
+    assert catalog.unregister(name, place, table_id=made.table_id) is True
+    assert catalog.find(f"{name}_2") is None
+    assert catalog.find(name) == other
+
+
+def test_a_name_that_is_taken_is_given_to_nobody_else(
+    catalog: EditableCatalog, name: str, place: str
+) -> None:
+    first = catalog.register(name, place, METADATA)
+    second = catalog.register(f"{name}_2", f"{place}-2", METADATA)
+    with pytest.raises(InvalidInput, match="taken"):
+        catalog.check_rename(first, second.name)
+    with pytest.raises(InvalidInput, match="taken"):
+        # Another client may take it after it was looked at.
+        catalog.rename(first, second.name)
+    catalog.check_rename(first, first.name)
+    assert (catalog.find(first.name), catalog.find(second.name)) == (first, second)
+
+
+def test_what_is_removed_is_gone_under_any_name(
+    catalog: EditableCatalog, name: str, place: str
+) -> None:
+    made = catalog.register(name, place, METADATA)
+    catalog.rename(made, f"{name}_2")
+    assert catalog.remove(made) is True
+    assert catalog.find_id(made.table_id) is None
+    assert catalog.remove(made) is False
+
+
+def test_a_table_that_is_gone_is_not_renamed(
+    catalog: EditableCatalog, name: str, place: str
+) -> None:
+    made = catalog.register(name, place, METADATA)
+    catalog.unregister(name)
+    with pytest.raises(TableNotFound):
+        catalog.rename(made, f"{name}_2")
 
 
 @pytest.mark.parametrize("name", [*NO_NAMES, "x:a.b.t", "a.b./t", f"a.b.{'t' * 256}"])

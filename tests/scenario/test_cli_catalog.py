@@ -25,6 +25,7 @@ def test_a_name_is_given_shown_moved_and_used(table: Path, tmp_path: Path) -> No
         "location": table.as_uri(),
         "table_id": made.document["table_id"],
         "metastore_id": None,
+        "managed": False,
         "changed": True,
     }
     assert (tmp_path / ".local/share/lakeferry/catalog.sqlite").exists()

@@ -489,7 +489,8 @@ def test_completion_offers_commands_and_options(tmp_path: Path) -> None:
     assert offered("lakeferry ins", 1) == ["plain,inspect"]
     assert "plain,--storage-option" in offered("lakeferry inspect --", 2)
     assert offered("lakeferry completion f", 2) == ["plain,fish"]
-    assert offered("lakeferry catalog ", 2) == ["plain,register", "plain,move", "plain,show"]
+    names = ("register", "move", "show", "list", "rename", "remove")
+    assert offered("lakeferry catalog ", 2) == [f"plain,{name}" for name in names]
     assert offered("lakeferry catalog show u", 3) == ["plain,unity:"]
     assert offered("lakeferry redirect re", 2) == ["plain,resume", "plain,resolve"]
     enable = "lakeferry redirect enable a b"

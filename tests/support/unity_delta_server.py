@@ -10,7 +10,7 @@ import copy
 import shutil
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -70,11 +70,15 @@ class _Staging:
 
 
 class DeltaCalls:
-    """The calls. ``principal`` is who asks: a staging table belongs to who allocated it."""
+    """The calls. ``principal`` is who asks: a staging table belongs to who allocated it.
+
+    ``renaming`` is called while a table gets a name: the real server lets another one get it, too.
+    """
 
     def __init__(self, server: OurServer) -> None:
         self._server = server
         self.principal = "ann@example.com"
+        self.renaming: Callable[[], object] = lambda: None
         self.managed: dict[str, Managed] = {}
         self.staging: dict[str, _Staging] = {}
 
@@ -323,6 +327,7 @@ class DeltaCalls:
         same = self._server.tables_named(f"{table['catalog_name']}.{table['schema_name']}.{new}")
         if new != table["name"] and same:
             raise Refused(409, "AlreadyExistsException", f"Table already exists: {new}")
+        self.renaming()
         table["name"] = new
         if (found := self.managed.get(table["table_id"])) is not None:
             found.updated_ms = max(time.time_ns() // 1_000_000, found.updated_ms + 1)

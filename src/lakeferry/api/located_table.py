@@ -61,6 +61,10 @@ class LocatedTable:
     def _store(self) -> Store:
         return self._places.open(self._places.locate(self._name))
 
+    def look_up(self) -> None:
+        """Find the table's place now; what the catalog said of it counts for the next call, too."""
+        _ = self._store
+
     @property
     def uri(self) -> str:
         """The table's place, in Lakeferry's canonical spelling."""

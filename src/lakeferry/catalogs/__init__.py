@@ -22,6 +22,7 @@ from lakeferry.catalogs.catalog import (
     CatalogAccess,
     CatalogKind,
     CatalogTable,
+    EditableCatalog,
     GrantAccess,
     check_table_name,
     split_name,
@@ -38,6 +39,7 @@ __all__ = [
     "CatalogAccess",
     "CatalogKind",
     "CatalogTable",
+    "EditableCatalog",
     "GrantAccess",
     "check_table_name",
     "open_catalog",
@@ -47,7 +49,7 @@ __all__ = [
 ]
 
 
-def open_catalog(kind: str, environment: Mapping[str, str] | None = None) -> Catalog:
+def open_catalog(kind: str, environment: Mapping[str, str] | None = None) -> EditableCatalog:
     """Return the catalog of that kind that the environment names; send no request yet."""
     if kind == "sql":
         from lakeferry.catalogs.sql import SqlCatalog

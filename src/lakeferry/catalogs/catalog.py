@@ -108,9 +108,11 @@ class Catalog(ABC):
 
     def missing(self, name: str) -> TableNotFound:
         """Return the error for a name that the catalog doesn't have."""
+        schema = name.rpartition(".")[0]
         return TableNotFound(
             f"the {self.kind} catalog at {self.place} has no table {name}",
-            remedy=f"check the name and {VARIABLES[self.kind]}, or give a table that name: "
+            remedy=f"check the name and {VARIABLES[self.kind]} ('lakeferry catalog list "
+            f"{self.kind}:{schema}' shows what is there), or give a table that name: "
             f"lakeferry catalog register {self.kind}:{name} LOCATION",
             name=name,
             catalog=self.place,
@@ -183,6 +185,45 @@ class Catalog(ABC):
     def credentials(self, table: CatalogTable) -> StorageOptions:  # noqa: ARG002
         """Return the storage options that the catalog issues for the table's place, if any."""
         return {}
+
+
+class EditableCatalog(Catalog):
+    """A catalog whose names can be listed, changed and removed by a command."""
+
+    @abstractmethod
+    def tables(self, prefix: str) -> list[CatalogTable]:
+        """Return the Delta tables whose name begins with a text, by name."""
+
+    def check_rename(self, table: CatalogTable, new_name: str) -> None:
+        """Refuse a new name that can't be given, or that another table has."""
+        found = self.find(new_name)
+        if found is not None and found.table_id != table.table_id:
+            raise taken(self.kind, new_name, found)
+
+    @abstractmethod
+    def rename(self, table: CatalogTable, new_name: str) -> CatalogTable:
+        """Give a table another name; its id and its place stay.
+
+        Raises :class:`~lakeferry.errors.InvalidInput` if another table has got it meanwhile.
+        """
+
+    @abstractmethod
+    def remove(self, table: CatalogTable) -> bool:
+        """Delete a table's name, whatever it is called now; return whether it was there.
+
+        Its files stay, unless the catalog owns them.
+        """
+
+
+def taken(kind: CatalogKind, name: str, found: CatalogTable) -> InvalidInput:
+    """Return the error for a new name that another table has."""
+    return InvalidInput(
+        f"the name {kind}:{name} is taken",
+        cause=f"it leads to {found.location}",
+        remedy="choose another name",
+        name=name,
+        location=found.location,
+    )
 
 
 def split_name(table: str) -> tuple[CatalogKind, str] | None:

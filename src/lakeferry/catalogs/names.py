@@ -1,19 +1,22 @@
 """Resolves names that people write, ``sql:cat.schema.t`` and ``unity:cat.schema.t``.
 
 Wherever a table may be named, :func:`locate` returns its place and storage
-options. :func:`show`, :func:`register` and :func:`move` implement
-``lakeferry catalog``, where a name without a kind belongs to our own catalog.
+options. The other functions implement ``lakeferry catalog``. There a name without a kind
+belongs to our own catalog, and the id of a table may stand for its name.
 ``environment`` replaces the process's environment everywhere.
 """
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
 
 from lakeferry.catalogs import (
+    KINDS,
     NO_ACCESS,
+    Catalog,
     CatalogAccess,
     CatalogKind,
     CatalogTable,
@@ -22,9 +25,11 @@ from lakeferry.catalogs import (
     split_name,
     unless_elsewhere,
 )
-from lakeferry.errors import CatalogManaged, LakeferryError
+from lakeferry.errors import CatalogManaged, InvalidInput, LakeferryError, TableNotFound
 from lakeferry.log.actions import Metadata
+from lakeferry.log.features import MANAGED
 from lakeferry.storage import normalise, open_store
+from lakeferry.storage.uris import shell_safe
 from lakeferry.table import DeltaLog
 
 Environment = Mapping[str, str] | None
@@ -46,11 +51,18 @@ class CatalogEntry:
     """
 
     name: str
-    location: str
+    location: str | None
     table_id: str | None
     metastore_id: str | None = None
     changed: bool = False
     was: str | None = None
+    managed: bool = False
+    """Whether the catalog owns the table's files, and deletes them with its name."""
+
+    @property
+    def registration(self) -> str:
+        """The command that registers the former name for the place."""
+        return f"lakeferry catalog register {self.was} {shell_safe(self.location or '')}"
 
     def as_document(self) -> dict[str, object]:
         """Return what the command line prints of a name."""
@@ -59,6 +71,7 @@ class CatalogEntry:
             "location": self.location,
             "table_id": self.table_id,
             "metastore_id": self.metastore_id,
+            "managed": self.managed,
         }
 
 
@@ -92,9 +105,78 @@ def name_in_errors(table: str) -> Iterator[None]:
 
 
 def show(text: str, environment: Environment = None) -> CatalogEntry:
-    """Return a name's entry in its catalog."""
-    kind, name = _parsed(text)
-    return _entry(kind, open_catalog(kind, environment).get(name))
+    """Return the entry of a name, or of a table's id, in its catalog."""
+    kind, wanted = _parsed_with_ids(text)
+    return _entry(kind, _found(open_catalog(kind, environment), wanted))
+
+
+def list_entries(prefix: str, environment: Environment = None) -> list[CatalogEntry]:
+    """Return the entries of all names that begin with a text: ``sql:``, ``unity:sales.eu``."""
+    kind, _, wanted = prefix.partition(":") if ":" in prefix else ("sql", "", prefix)
+    if kind not in KINDS:
+        raise InvalidInput(
+            f"there is no catalog of kind {kind!r}",
+            remedy="write sql: or unity:, and the beginning of a name",
+        )
+    found = open_catalog(kind, environment).tables(wanted)
+    return [_entry(kind, table) for table in found]
+
+
+def rename_in_catalog(
+    text: str, new_text: str, *, dry_run: bool = False, environment: Environment = None
+) -> CatalogEntry:
+    """Give a table another name in its catalog; ``text`` is its name or its id.
+
+    ``was`` of the result is the name that it had.
+    """
+    kind, wanted = _parsed_with_ids(text)
+    new_kind, new_name = _parsed(new_text if ":" in new_text else f"{kind}:{new_text}")
+    catalog = open_catalog(kind, environment)
+    found = _found(catalog, wanted)
+    was = f"{kind}:{found.name}"
+    if new_kind != kind:
+        raise InvalidInput(
+            f"{was} can't get a name in another catalog",
+            remedy=f"register the new name for its place: lakeferry catalog register {new_text} "
+            f"{shell_safe(found.location)}",
+            name=found.name,
+        )
+    if found.name == new_name:
+        return _entry(kind, found, was=was)
+    catalog.check_rename(found, new_name)
+    renamed = replace(found, name=new_name) if dry_run else catalog.rename(found, new_name)
+    return _entry(kind, renamed, changed=True, was=was)
+
+
+def remove_from_catalog(
+    text: str,
+    *,
+    deletes_files: bool = False,
+    dry_run: bool = False,
+    environment: Environment = None,
+) -> CatalogEntry:
+    """Remove a table from its catalog; ``text`` is its name or its id.
+
+    A managed table is removed only with ``deletes_files``, as its catalog deletes its files, too.
+    The files of other tables stay. A name that doesn't exist is no error.
+    """
+    kind, wanted = _parsed_with_ids(text)
+    catalog = open_catalog(kind, environment)
+    try:
+        found = _found(catalog, wanted)
+    except TableNotFound:
+        return CatalogEntry(f"{kind}:{wanted}", None, None)
+    if found.managed and not (deletes_files or dry_run):
+        raise CatalogManaged(
+            f"{kind}:{found.name} is a managed table: its catalog deletes its files with its name",
+            cause=f"they are at {found.location}",
+            remedy=f"if nobody needs them, run: lakeferry catalog remove {kind}:{found.name} --yes",
+            name=found.name,
+            location=found.location,
+            features=[MANAGED],
+        )
+    changed = dry_run or catalog.remove(found)
+    return _entry(kind, found, changed=changed)
 
 
 def register(
@@ -198,6 +280,38 @@ def lead(
     return _entry(kind, catalog.register(name, place, metadata), changed=True, was=found.location)
 
 
+def _found(catalog: Catalog, wanted: str) -> CatalogTable:
+    """Return a table by its name or its id."""
+    if not _is_id(wanted):
+        return catalog.get(wanted)
+    found = catalog.find_id(wanted)
+    if found is None or _is_id(found.name):
+        raise TableNotFound(
+            f"the {catalog.kind} catalog at {catalog.place} has no table with the id {wanted}",
+            cause=None if found is None else "it exists, but no listing shows its name",
+            remedy=f"'lakeferry catalog list {catalog.kind}:' shows the tables that you may see",
+            table_id=wanted,
+            catalog=catalog.place,
+        )
+    return found
+
+
+def _is_id(text: str) -> bool:
+    with suppress(ValueError):
+        return bool(uuid.UUID(text))
+    return False
+
+
+def _parsed_with_ids(text: str) -> tuple[CatalogKind, str]:
+    """Return kind, and name or id, of what may have an id in place of a name."""
+    kind, colon, wanted = text.partition(":")
+    if not colon and _is_id(text):
+        return "sql", text
+    if kind in KINDS and _is_id(wanted):
+        return kind, wanted
+    return _parsed(text)
+
+
 def _parsed(text: str) -> tuple[CatalogKind, str]:
     if (named := split_name(text)) is not None:
         return named
@@ -215,6 +329,7 @@ def _entry(
         found.metastore_id,
         changed,
         was,
+        found.managed,
     )
 
 

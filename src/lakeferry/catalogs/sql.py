@@ -34,9 +34,10 @@ from sqlalchemy.schema import CreateTable
 
 from lakeferry.catalogs.catalog import (
     VARIABLES,
-    Catalog,
     CatalogTable,
+    EditableCatalog,
     check_table_name,
+    taken,
     unless_elsewhere,
 )
 from lakeferry.errors import CatalogUnavailable, InvalidInput
@@ -70,7 +71,7 @@ TABLES = sa.Table(
 )
 
 
-class SqlCatalog(Catalog):
+class SqlCatalog(EditableCatalog):
     """A catalog in a database. Names are case-sensitive.
 
     ``url`` is an SQLAlchemy URL; nothing is sent before the first call.
@@ -149,19 +150,46 @@ class SqlCatalog(Catalog):
                     return _table(row)
         raise self.missing(name)
 
-    def unregister(
-        self,
-        name: str,
-        location: str | None = None,
-        *,
-        table_id: str | None = None,  # noqa: ARG002
-    ) -> bool:
-        """Delete a name in one statement; return whether it existed.
+    def tables(self, prefix: str) -> list[CatalogTable]:
+        """Return the tables whose name begins with a text."""
+        with self._existing() as connection:
+            if connection is None:
+                return []
+            found = map(_table, connection.execute(sa.select(TABLES)))
+            return sorted((one for one in found if one.name.startswith(prefix)), key=_by_name)
 
-        Tables aren't renamed in this catalog, so ``table_id`` isn't needed.
-        """
+    def rename(self, table: CatalogTable, new_name: str) -> CatalogTable:
+        """Give a table another name in one statement, in any catalog and schema."""
+        check_table_name(new_name)
+        columns = dict(zip(("catalog", "schema", "name"), new_name.split("."), strict=True))
+        values = {**columns, "updated_ms": self._clock()}
+        try:
+            with self._existing() as connection:
+                if connection is not None:
+                    connection.execute(sa.update(TABLES).where(_has_id(table)).values(values))
+        except IntegrityError:
+            found = self.find(new_name)
+            if found is not None and found.table_id != table.table_id:
+                raise taken("sql", new_name, found) from None
+        now = self.find_id(table.table_id)
+        if now is None:
+            raise self.missing(table.name)
+        return now
+
+    def remove(self, table: CatalogTable) -> bool:
+        """Delete a table's name in one statement."""
+        with self._existing() as connection:
+            if connection is None:
+                return False
+            return connection.execute(sa.delete(TABLES).where(_has_id(table))).rowcount > 0
+
+    def unregister(
+        self, name: str, location: str | None = None, *, table_id: str | None = None
+    ) -> bool:
+        """Delete a name in one statement; return whether it existed."""
         check_table_name(name)
-        condition = _is_named(name)
+        found = self.find_id(table_id) if table_id is not None else None
+        condition = _is_named(name) if found is None else _has_id(found)
         if location is not None:
             condition &= TABLES.c.location == normalise(location)
         with self._existing() as connection:
@@ -342,6 +370,14 @@ def _is_named(name: str) -> sa.ColumnElement[bool]:
     catalog, schema, table = name.split(".")
     columns = TABLES.c
     return sa.and_(columns.catalog == catalog, columns.schema == schema, columns.name == table)
+
+
+def _has_id(table: CatalogTable) -> sa.ColumnElement[bool]:
+    return TABLES.c.table_id == uuid.UUID(table.table_id)
+
+
+def _by_name(table: CatalogTable) -> str:
+    return table.name
 
 
 def _table(row: sa.Row[Any]) -> CatalogTable:

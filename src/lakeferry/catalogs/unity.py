@@ -23,14 +23,15 @@ import time
 import uuid
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from lakeferry.catalogs.catalog import (
     NO_ACCESS,
-    Catalog,
     CatalogAccess,
     CatalogTable,
+    EditableCatalog,
     check_table_name,
     unless_elsewhere,
 )
@@ -45,7 +46,7 @@ from lakeferry.catalogs.unity_credentials import (
 )
 from lakeferry.catalogs.unity_delta import UnityDelta
 from lakeferry.catalogs.unity_delta_messages import LoadedTable
-from lakeferry.catalogs.unity_listing import canonical, find_listed, list_tables
+from lakeferry.catalogs.unity_listing import canonical, find_listed, list_below, list_tables
 from lakeferry.errors import (
     CatalogManaged,
     CatalogUnavailable,
@@ -88,7 +89,7 @@ _CREDENTIALS = {
 }
 
 
-class UnityCatalog(Catalog):
+class UnityCatalog(EditableCatalog):
     """A Unity Catalog server with one metastore. Sends no request before the first call."""
 
     kind = "unity"
@@ -388,6 +389,40 @@ class UnityCatalog(Catalog):
             name=name,
             location=found.location,
         )
+
+    def tables(self, prefix: str) -> list[CatalogTable]:
+        """Return the Delta tables whose name begins with a text, as far as we may see them."""
+        found = []
+        for info in list_below(self._rest, prefix, self._listing_requests):
+            with suppress(NotATable):
+                found.append(self._table(info))
+        return sorted(found, key=lambda table: table.name)
+
+    def check_rename(self, table: CatalogTable, new_name: str) -> None:
+        """Refuse a name in another schema, or that another table has."""
+        if new_name.rpartition(".")[0] != table.name.rpartition(".")[0]:
+            raise InvalidInput(
+                f"unity:{table.name} can't be moved to another schema",
+                cause="Unity Catalog renames a table within its schema",
+                remedy="give it a name in the same schema",
+                name=table.name,
+            )
+        super().check_rename(table, new_name)
+
+    def rename(self, table: CatalogTable, new_name: str) -> CatalogTable:
+        """Give a table another name in its schema.
+
+        Two clients may give one name to two tables, and both requests succeed. So the name has to
+        lead to this table afterwards.
+        """
+        self._delta.rename(table.name, new_name, table.table_id)
+        return replace(table, name=new_name)
+
+    def remove(self, table: CatalogTable) -> bool:
+        """Delete a table's name; the server deletes the files of a managed table, too."""
+        if table.managed:
+            return self.managed_tables().drop(table.table_id, table.name)
+        return self.unregister(table.name, table.location, table_id=table.table_id)
 
     def unregister(
         self, name: str, location: str | None = None, *, table_id: str | None = None

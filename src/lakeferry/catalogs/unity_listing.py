@@ -54,6 +54,39 @@ def list_tables(
     return list(_tables(_Pages(rest, requests), catalog, schema))
 
 
+def list_below(rest: CatalogRest, prefix: str, requests: int) -> list[Mapping[str, Any]]:
+    """Return the listed tables whose full name begins with a text.
+
+    A catalog or schema that is named in full isn't looked for in a listing, where users see only
+    what they may use. Raises :class:`~lakeferry.errors.CatalogUnavailable` if there are more
+    tables than ``requests`` requests return.
+    """
+    catalog, dot, rest_of_name = prefix.partition(".")
+    schema, second_dot, table = rest_of_name.partition(".")
+    pages = _Pages(rest, requests)
+    found = [
+        info
+        for parent in (_listed_names(pages, "catalogs", catalog) if not dot else [catalog])
+        for child in (
+            _listed_names(pages, "schemas", schema, catalog_name=parent)
+            if not second_dot
+            else [schema]
+        )
+        for info in _tables(pages, parent, child)
+        if str(info.get("name")).startswith(table)
+    ]
+    if not pages.left:
+        raise rest.unavailable(
+            "it has more tables than are listed at once", "list one catalog or one schema of it"
+        )
+    return found
+
+
+def _listed_names(pages: _Pages, what: str, prefix: str, **query: Any) -> list[str]:
+    names = [str(each.get("name")) for each in pages.of(what, **query)]
+    return [name for name in names if name.startswith(prefix)]
+
+
 def canonical(table_id: object) -> str | None:
     """Return an id as the server writes it, or ``None`` if it isn't a valid id."""
     try:

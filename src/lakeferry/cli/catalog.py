@@ -1,4 +1,4 @@
-"""``catalog``: gives tables names and shows where names lead."""
+"""``catalog``: gives tables names, shows where names lead, changes and removes them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import click
 
 from lakeferry import config
 from lakeferry.cli import progress
+from lakeferry.cli.confirmation import confirm, may_ask, yes_option
 from lakeferry.cli.options import (
     CATALOG_NAME,
     TABLE,
@@ -29,10 +30,11 @@ if TYPE_CHECKING:
         ("lakeferry catalog register sql:sales.eu.orders s3://warehouse/orders", "give it a name"),
         ("lakeferry inspect sql:sales.eu.orders", "use the name instead of a path"),
         ("lakeferry catalog move sql:sales.eu.orders s3://new/orders", "change where it leads"),
+        ("lakeferry catalog list unity:sales.eu", "what is there?"),
     )
 )
 def catalog() -> None:
-    """Register names of tables, and show where names lead.
+    """Register, list, change and remove names of tables, and show where they lead.
 
     A NAME is sql:cat.schema.t in Lakeferry's own catalog, which is a database, or
     unity:cat.schema.t in Unity Catalog. Without a prefix it is in Lakeferry's own. The environment
@@ -48,7 +50,10 @@ def catalog() -> None:
 )
 @click.argument("name", type=CATALOG_NAME)
 def show(session: Session, name: str) -> None:
-    """Show where NAME leads."""
+    """Show where NAME leads.
+
+    The id of a table, sql:ID or unity:ID, shows which name it has now.
+    """
     from lakeferry.api.table import names
 
     settings = config.load()
@@ -60,6 +65,8 @@ def show(session: Session, name: str) -> None:
         pairs = [("name", entry.name), ("location", entry.location), ("table id", entry.table_id)]
         if entry.metastore_id is not None:
             pairs.append(("metastore id", entry.metastore_id))
+        if entry.managed:
+            pairs.append(("managed", "yes: its catalog owns its files"))
         session.output.page().facts(pairs)
 
 
@@ -132,6 +139,123 @@ def move(
     _tell(session.output, entry, dry_run)
 
 
+@command(
+    examples=(
+        ("lakeferry catalog list sql:", "all names in Lakeferry's own catalog"),
+        ("lakeferry catalog list unity:sales.eu", "names that begin with sales.eu"),
+        ("lakeferry catalog list unity: --json | jq -r '.tables[].name'", "for programs"),
+    ),
+)
+@click.argument("prefix", type=CATALOG_NAME, default="sql:", metavar="[NAME-PREFIX]")
+def list_(session: Session, prefix: str) -> None:
+    """List the tables whose names begin with NAME-PREFIX.
+
+    Without it, these are all names in Lakeferry's own catalog; unity: lists all Delta tables in
+    Unity Catalog that you may see.
+    """
+    from lakeferry.api.table import names
+
+    settings = config.load()
+    with progress.waiting(session.output, "asking the catalog"):
+        found = names.list_entries(prefix, settings.catalog_environment())
+    if session.output.json:
+        session.output.document({"tables": [entry.as_document() for entry in found]})
+        return
+    rows = [
+        (entry.name, entry.location, "managed" if entry.managed else "", entry.table_id)
+        for entry in found
+    ]
+    session.output.page().table("tables", ("name", "location", "", "table id"), rows)
+
+
+@command(
+    examples=(
+        ("lakeferry catalog rename sql:sales.eu.orders sales.eu.orders_2", "the same table"),
+        ("lakeferry catalog rename unity:main.sales.t main.sales.u --dry-run", "is it free?"),
+    )
+)
+@click.argument("name", type=CATALOG_NAME)
+@click.argument("new", type=CATALOG_NAME)
+@dry_run_option
+def rename(session: Session, name: str, new: str, dry_run: bool) -> None:
+    """Give the table NAME the name NEW in the same catalog.
+
+    Its id and its place stay. A redirect that has the table's id, as redirects into Unity Catalog
+    do, leads to it under any name. One that has a name of Lakeferry's own catalog doesn't: that
+    name can be registered for the place again. Unity Catalog renames tables within their schema.
+    """
+    from lakeferry.api.table import names
+
+    output, settings = session.output, config.load()
+    with progress.waiting(output, "asking the catalog"):
+        environment = settings.catalog_environment()
+        entry = names.rename_in_catalog(name, new, dry_run=dry_run, environment=environment)
+    if output.json and dry_run:
+        step = {"op": "rename", "name": entry.was, "to": entry.name, "location": entry.location}
+        output.document({"dry_run": True, "plan": [step] if entry.changed else []})
+    elif output.json:
+        output.document({**entry.as_document(), "was": entry.was, "changed": entry.changed})
+    elif not entry.changed:
+        output.page().line(f"the table is called {entry.name} already")
+    else:
+        done = "would be called" if dry_run else "is called"
+        output.page().line(f"{entry.was} {done} {entry.name}")
+        output.page().line(_after_rename(entry))
+
+
+def _after_rename(entry: names.CatalogEntry) -> str:
+    if entry.name.startswith("unity:"):
+        return "redirects to it follow, as they have its id"
+    return (
+        f"redirects to {entry.was} don't follow; for them, give the table that name again: "
+        f"{entry.registration}"
+    )
+
+
+@command(
+    examples=(
+        ("lakeferry catalog remove sql:sales.eu.orders", "its files stay"),
+        ("lakeferry catalog remove unity:main.sales.orders --yes", "a managed table and its files"),
+    )
+)
+@click.argument("name", type=CATALOG_NAME)
+@dry_run_option
+@yes_option
+def remove(session: Session, name: str, dry_run: bool, yes: bool) -> None:
+    """Remove NAME from its catalog.
+
+    The table's files stay, unless it is a managed table: Unity Catalog deletes the files of those.
+    So this has to be confirmed, or --yes given. Redirects to the table lead nowhere afterwards:
+    redirect disable --abandon-target makes their sources ordinary tables again.
+    """
+    from lakeferry.api.table import names
+
+    output, settings = session.output, config.load()
+    environment = settings.catalog_environment()
+    if not (yes or dry_run) and may_ask(output, yes=yes):
+        entry = names.remove_from_catalog(name, dry_run=True, environment=environment)
+        if entry.managed:
+            lost = f"Drop the managed table {entry.name}? Its catalog deletes {entry.location} too."
+            confirm(output, lost, yes=yes)
+            yes = True
+    with progress.waiting(output, "asking the catalog"):
+        entry = names.remove_from_catalog(
+            name, deletes_files=yes, dry_run=dry_run, environment=environment
+        )
+    if output.json and dry_run:
+        place = {"location": entry.location, "deletes_files": entry.managed}
+        step = {"op": "remove", "name": entry.name, **place}
+        output.document({"dry_run": True, "plan": [step] if entry.changed else []})
+    elif output.json:
+        output.document({**entry.as_document(), "changed": entry.changed})
+    elif not entry.changed:
+        output.page().line(f"the catalog has no {entry.name}")
+    else:
+        done = "would remove" if dry_run else "removed"
+        files = "the catalog deletes its files" if entry.managed else "its files stay"
+        output.page().line(f"{done} {entry.name}; {files} at {entry.location}")
+
+
 def _tell(output: Output, entry: names.CatalogEntry, dry_run: bool) -> None:
     op = "register" if entry.was is None else "move"
     if output.json and dry_run:
@@ -147,5 +271,6 @@ def _tell(output: Output, entry: names.CatalogEntry, dry_run: bool) -> None:
         output.page().line(f"{lead} to {entry.location}{before}")
 
 
-for each in (register, move, show):
+list_.name = "list"
+for each in (register, move, show, list_, rename, remove):
     catalog.add_command(each)

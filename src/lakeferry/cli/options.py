@@ -48,7 +48,7 @@ class Session:
         if name.startswith(CATALOGS):
             with progress.waiting(self.output, "asking the catalog"):
                 # The place is looked up now, and kept.
-                _ = opened.uri
+                opened.look_up()
         return opened
 
 

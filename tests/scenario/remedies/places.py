@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lakeferry.export import manifest
 from tests.support.remedies import Witness, follows
+from tests.support.unity_server import unity_server
 
 
 @follows("catalogs/catalog.py: choose another name, or {}")
@@ -12,6 +13,39 @@ def a_name_that_leads_elsewhere_is_moved(witness: Witness) -> None:
     witness.done("catalog", "register", "sql:a.b.t", first)
     witness.refused("catalog", "register", "sql:a.b.t", second)
     witness.done("catalog", "move", "sql:a.b.t", second)
+
+
+@follows("catalogs/catalog.py: choose another name")
+def a_new_name_that_is_taken_is_replaced(witness: Witness) -> None:
+    table = witness.lake.make("t")
+    for name in ("sql:a.b.t", "sql:a.b.u"):
+        witness.done("catalog", "register", name, table)
+    witness.refused("catalog", "rename", "sql:a.b.t", "a.b.u")
+    witness.done("catalog", "rename", "sql:a.b.t", "a.b.v")
+
+
+@follows("names.py: register the new name for its place: lakeferry catalog register {} {}")
+def a_name_in_another_catalog_is_registered(witness: Witness) -> None:
+    table = witness.lake.make("t")
+    witness.done("catalog", "register", "sql:a.b.t", table)
+    with unity_server() as unity:
+        name = f"unity:{unity.schema}.t"
+        words = ("catalog", "rename", "sql:a.b.t", name)
+        remedy = witness.refused(*words, **unity.environment())["remedy"]
+        assert f"lakeferry catalog register {name} " in remedy
+        witness.done("catalog", "register", name, table, **unity.environment())
+
+
+@follows("names.py: 'lakeferry catalog list {}:' shows the tables that you may see")
+def an_id_that_is_gone_is_looked_for(witness: Witness) -> None:
+    table = witness.lake.make("t")
+    gone = witness.done("catalog", "register", "sql:a.b.t", table)["table_id"]
+    witness.done("catalog", "remove", "sql:a.b.t")
+    kept = witness.done("catalog", "register", "sql:a.b.u", table)["name"]
+    witness.refused("catalog", "show", f"sql:{gone}")
+    (found,) = witness.done("catalog", "list", "sql:")["tables"]
+    assert found["name"] == kept
+    witness.done("catalog", "show", f"sql:{found['table_id']}")
 
 
 @follows("sql.py: write sqlite:////folder/file or postgresql://user@host/database")

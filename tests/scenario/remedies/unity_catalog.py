@@ -14,6 +14,9 @@ from tests.support.unity_server import OurServer, unity_server
 
 NEEDS_A_PERSON.update(
     {
+        "unity_listing.py: list one catalog or one schema of it": "it takes a server with more "
+        "tables than a client lists: tests/unit/catalogs/test_unity.py::"
+        "test_a_listing_that_is_too_long_is_not_taken_for_all",
         "catalog_name.py: {}; then start the move again": "the catalog has to change its mind "
         "within a move; test_redirect_catalogs.py lets it, and begins again",
         "unity.py: choose another name; or drop the table in the catalog yourself, if "
@@ -203,3 +206,24 @@ def a_server_that_is_not_named_is_named(witness: Witness) -> None:
     with _unity() as (_, schema, variables):
         witness.refused("catalog", "register", f"{schema}.t", table)
         witness.done("catalog", "register", f"{schema}.t", table, **variables)
+
+
+@follows("unity.py: give it a name in the same schema")
+def a_name_in_another_schema_is_exchanged(witness: Witness) -> None:
+    table = witness.lake.make("t")
+    with _unity() as (_, schema, variables):
+        witness.done("catalog", "register", f"{schema}.t", table, **variables)
+        words = ("catalog", "rename", f"{schema}.t")
+        witness.refused(*words, f"{schema}_2.u", **variables)
+        witness.done(*words, f"{schema}.u", **variables)
+
+
+@follows("names.py: if nobody needs them, run: lakeferry catalog remove {}:{} --yes")
+def a_managed_table_is_removed_with_its_files(witness: Witness) -> None:
+    table = witness.lake.make("t")
+    with _unity() as (_, schema, variables):
+        name = f"{schema}.t"
+        witness.done("redirect", "enable", table, name, "--managed", **variables)
+        words = ("catalog", "remove", name)
+        assert witness.refused(*words, **variables)["remedy"].endswith(f"{name} --yes")
+        witness.done(*words, "--yes", **variables)

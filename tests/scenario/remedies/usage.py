@@ -80,10 +80,15 @@ retried(
     f"catalog|register|sql:a.b.t|{T}",
 )
 retried(
-    "catalogs/catalog.py: check the name and {}, or give a table that name: "
-    "lakeferry catalog register {}:{} LOCATION",
+    "catalogs/catalog.py: check the name and {} ('lakeferry catalog list {}:{}' shows what is "
+    "there), or give a table that name: lakeferry catalog register {}:{} LOCATION",
     "inspect|sql:a.b.t",
     f"catalog|register|sql:a.b.t|{T}",
+)
+retried(
+    "names.py: write sql: or unity:, and the beginning of a name",
+    "catalog|list|hive:a",
+    "catalog|list|sql:a",
 )
 retried("origins.py: give --to URI", f"export|{T}", f"export|{T}|--to|{{lake}}/out")
 retried(

@@ -554,3 +554,11 @@ def test_whoever_may_only_read_gets_credentials_to_read(unity: UnityServer) -> N
     unity.ours.credentials = (200, {"aws_temp_credentials": AWS})
     unity.ours.forbidden = {"READ_WRITE"}
     assert connect(unity).credentials(made)["aws_access_key_id"] == "key"
+
+
+def test_a_listing_that_is_too_long_is_not_taken_for_all(unity: UnityServer) -> None:
+    for number in range(5):
+        registered(unity, f"s3://lake/{number}", f"t{number}")
+    with pytest.raises(CatalogUnavailable, match="more tables than are listed"):
+        connect(unity, listing_requests=2).tables(f"{unity.schema}.")
+    assert len(connect(unity).tables(f"{unity.schema}.")) == 5

@@ -105,7 +105,14 @@ def test_errors_have_no_capital_and_no_full_stop() -> None:
 
 def test_every_step_of_a_plan_has_a_sentence() -> None:
     # Those that commands tell by themselves, beside what they make of them.
-    elsewhere = {"commit_action_file", "create_token", "fetch_jars", "keep", "revoke_token"}
+    elsewhere = {
+        "commit_action_file",
+        "create_token",
+        "fetch_jars",
+        "keep",
+        "remove",
+        "revoke_token",
+    }
     found = {op for source in SOURCES for op in STEP.findall(source.read_text())}
     assert {"copy_data", "copy_rest", "register", "delete", "commit"} <= found
     assert found - elsewhere <= _SENTENCES.keys()
