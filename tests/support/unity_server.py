@@ -410,8 +410,12 @@ class OurServer(ObedientServer):
         except ValueError:
             return _error(400, "INVALID_ARGUMENT", f"Invalid UUID string: {body['table_id']}")
         places = {one: each.location for one, each in self.delta.staging.items()}
-        places |= {table["table_id"]: table["storage_location"] for table in self._state.tables}
-        place = places.get(body["table_id"])
+        tables = {table["table_id"]: table["storage_location"] for table in self._state.tables}
+        place = (places | tables).get(body["table_id"])
+        staged = self.delta.staging.get(body["table_id"])
+        if staged is not None and staged.used and body["table_id"] not in tables:
+            # A managed table that was dropped. With authorization off the answer is its place.
+            return DENIED
         if place is None:
             what = "Neither table nor staging table found with id"
             return _error(404, "TABLE_NOT_FOUND", f"{what}: {body['table_id']}")
