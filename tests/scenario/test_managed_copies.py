@@ -6,10 +6,8 @@ local disk.
 
 from __future__ import annotations
 
-import json
-import time
+import pickle
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -17,56 +15,23 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 import lakeferry
-from lakeferry.api.redirects import Redirects
 from lakeferry.catalogs.unity import UnityCatalog
+from lakeferry.engine import LogCopy, LogExportPlan
+from lakeferry.engines.copy_progress import CopyProgress
+from lakeferry.engines.spark.tasks.copy_tasks import export_log_batches
 from lakeferry.errors import CatalogManaged, InvalidInput
+from lakeferry.export.surveys import of_store
 from lakeferry.log import paths
-from lakeferry.log.catalog_changes import CatalogChanges
-from lakeferry.storage import normalise, open_store
-from lakeferry.table import DeltaLog
-from lakeferry.table.managed import ManagedStore, Proposal, RatifiedCommit, Verdict
+from lakeferry.log.rewrite import Listed
+from lakeferry.storage import StoreConfig, normalise
 from tests.support.history import Append, Checkpoint, DeleteRows, History, Layout
 from tests.support.managed_history import TRACES
+from tests.support.moved_table import Moved, moved_table
 from tests.support.unity_server import UnityServer
 
 PAST = History(Layout(deletion_vectors="u")).then(
     Append(2), DeleteRows(1), Append(1), Checkpoint(), Append(1)
 )
-
-
-@dataclass(frozen=True)
-class Moved:
-    """A table that became managed: its old path, and its name."""
-
-    source: str
-    name: str
-
-    def store(self) -> ManagedStore:
-        """Return the store of the table, as a new client sees it."""
-        store = lakeferry.Table(self.name)._store
-        assert isinstance(store, ManagedStore)
-        return store
-
-    def ratify(self) -> int:
-        """Commit as a client that ends before it publishes; return the version."""
-        store = self.store()
-        snapshot = DeltaLog(store).snapshot()
-        row = min(snapshot.files.to_pylist(), key=lambda each: each["path"])
-        version, moment = snapshot.version + 1, time.time_ns() // 1_000_000
-        copy = f"copy-{version}.parquet"
-        store.put(copy, store.get(unquote(row["path"])))
-        add = {"path": copy, "partitionValues": {}, "size": row["size"], "dataChange": True}
-        info = {"inCommitTimestamp": moment, "timestamp": moment, "txnId": str(version)}
-        lines = [
-            {"commitInfo": {**info, "operation": "WRITE"}},
-            {"add": {**add, "modificationTime": moment}},
-        ]
-        data = b"".join(json.dumps(line).encode() + b"\n" for line in lines)
-        name = f"{version:020d}.00000000-0000-4000-8000-{version:012d}.json"
-        commit = RatifiedCommit(version, name, len(data), moment, moment)
-        store.below.put(commit.staged_path, data)
-        assert store.catalog.propose(Proposal(commit, CatalogChanges())) is Verdict.RATIFIED
-        return version
 
 
 @pytest.fixture
@@ -75,13 +40,7 @@ def moved(unity: UnityServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.delenv("UC_TOKEN", raising=False)
     for variable, value in unity.environment().items():
         monkeypatch.setenv(variable, value)
-    source = normalise(str(tmp_path / "orders"))
-    PAST.write(open_store(source), with_data=True)
-    found = Moved(source, f"unity:{unity.schema}.orders")
-    with Redirects() as redirects:
-        redirects.enable(source, found.name, managed=True)
-    found.ratify()
-    return found
+    return moved_table(unity, tmp_path / "orders", PAST)
 
 
 @pytest.fixture
@@ -164,6 +123,24 @@ def test_an_export_needs_no_catalog_and_goes_on(moved: Moved, tmp_path: Path) ->
     assert rows_of(to) == readable(moved.name)[version]
     lakeferry.Table(moved.name).export(fresh)
     assert log_of(to) == log_of(fresh)
+
+
+def test_an_executor_exports_what_is_not_published(moved: Moved, tmp_path: Path) -> None:
+    store, whole = moved.store(), normalise(str(tmp_path / "whole"))
+    version = store.refresh().latest_version
+    assert store.refresh().commit(version) is not None
+    lakeferry.Table(moved.name).export(whole)
+    target = StoreConfig(normalise(str(tmp_path / "task")))
+    files = tuple(LogCopy(name, name) for name in map(paths.commit, (version - 2, version)))
+    listed = Listed.below(store.uri, of_store(store).names)
+    plan = LogExportPlan(store.config, target, files, listed, managed=True)
+    sent = pickle.loads(pickle.dumps(plan))
+    export_log_batches(sent, range(len(files)), CopyProgress(lambda *_: None))
+    # The first one made the table a managed one.
+    assert any(trace in store.get(files[0].path) for trace in TRACES)
+    assert traces(target.uri) == []
+    name = files[1].path.rpartition("/")[2]
+    assert log_of(target.uri)[name] == log_of(whole)[name]
 
 
 def test_nothing_is_pulled_into_a_managed_table(moved: Moved, url: str) -> None:

@@ -66,7 +66,7 @@ def test_what_is_exported_needs_no_catalog(kind: Kind | None) -> None:
     assert (done.version, made.version) == (seen.version, seen.version)
     assert made.num_files == seen.num_files
     readers, writers = made.protocol.reader_features or (), made.protocol.writer_features or ()
-    assert set(readers) == {"deletionVectors", "v2Checkpoint", "vacuumProtocolCheck"}
+    assert set(readers) == {"deletionVectors", "v2Checkpoint"}
     assert "inCommitTimestamp" in writers
     assert "catalogManaged" not in writers
     assert "io.unitycatalog.tableId" not in made.metadata.configuration

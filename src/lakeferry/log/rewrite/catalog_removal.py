@@ -2,9 +2,10 @@
 
 The log of a managed table tells readers to ask its catalog. A copy of that log at another place
 has no catalog. So the feature ``catalogManaged`` and the catalog's properties are removed from
-every file that states them: commits, compacted logs and checkpoints. What is left is a valid
-protocol: versions 3 and 7 with the other features, none of which requires ``catalogManaged``.
-In-commit timestamps stay, since times of versions follow from them.
+every file that states them: commits, compacted logs and checkpoints. ``vacuumProtocolCheck`` goes
+with the feature that requires it: nothing in a log depends on it, and delta-rs doesn't read tables
+that have it. What is left is a valid protocol: versions 3 and 7 with the other features. In-commit
+timestamps stay, since times of versions follow from them.
 
 The same bytes always give the same bytes. So it doesn't matter which process removes it, nor
 whether a commit was published when it was read.
@@ -13,7 +14,7 @@ whether a commit was published when it was read.
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -29,6 +30,8 @@ from lakeferry.log.features import MANAGED
 from lakeferry.log.rewrite.row_rewrite import child_column, rewrite_batches, with_fields
 
 _FEATURE_LISTS = ("readerFeatures", "writerFeatures")
+_FEATURES = frozenset({MANAGED, "vacuumProtocolCheck"})
+"""What leaves a protocol that has the first of them."""
 _PROPERTIES = frozenset({TABLE_ID_PROPERTY, f"delta.feature.{MANAGED}"})
 _TRACES = (MANAGED.encode(), TABLE_ID_PROPERTY.encode(), b"\\u")
 """One of these is in every line that has to change; an escape may spell any of them."""
@@ -37,7 +40,7 @@ _OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def without_catalog(protocol: Protocol) -> Protocol:
-    """Return a protocol without the feature of managed tables."""
+    """Return a protocol without the features of managed tables."""
     if MANAGED not in protocol.features:
         return protocol
     return replace(
@@ -61,7 +64,7 @@ def remove_catalog(data: bytes, path: str) -> bytes:
 
 
 def _others(names: tuple[str, ...] | None) -> tuple[str, ...] | None:
-    return None if names is None else tuple(name for name in names if name != MANAGED)
+    return None if names is None else tuple(name for name in names if name not in _FEATURES)
 
 
 def _lines(data: bytes) -> bytes:
@@ -92,13 +95,16 @@ def _line(line: bytes) -> bytes:
 
 def _protocol(fields: Mapping[str, msgspec.Raw]) -> dict[str, Any] | None:
     """Return the fields of a changed protocol; ``None`` if it stays."""
-    new: dict[str, Any] = {}
-    for name in _FEATURE_LISTS:
-        if name in fields:
-            old = msgspec.json.decode(fields[name], type=list[str] | None) or []
-            if MANAGED in old:
-                new[name] = [feature for feature in old if feature != MANAGED]
-    return {**fields, **new} if new else None
+    named = [name for name in _FEATURE_LISTS if name in fields]
+    lists = {name: msgspec.json.decode(fields[name], type=list[str] | None) for name in named}
+    if not any(MANAGED in (names or ()) for names in lists.values()):
+        return None
+    kept = {
+        name: [feature for feature in names if feature not in _FEATURES]
+        for name, names in lists.items()
+        if names is not None
+    }
+    return {**fields, **kept}
 
 
 def _metadata(fields: Mapping[str, msgspec.Raw]) -> dict[str, Any] | None:
@@ -137,26 +143,30 @@ def _batch(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _column(column: pa.Array, name: str) -> pa.Array:
-    if name == "protocol":
-        return _changed(column, _FEATURE_LISTS, lambda value: value != MANAGED)
+    if name not in _COLUMNS:
+        return column
+    present = [index for index, valid in enumerate(pc.is_valid(column).to_pylist()) if valid]
+    if not present:
+        return column
     if name == "metaData":
-        return _changed(column, ("configuration",), lambda entry: entry[0] not in _PROPERTIES)
-    return column
+        return _changed(column, ("configuration",), present, lambda one: one[0] not in _PROPERTIES)
+    named = [field for field in _FEATURE_LISTS if field in cast(pa.StructType, column.type).names]
+    lists = [child_column(column, field).to_pylist() for field in named]
+    managed = [index for index in present if any(MANAGED in (one[index] or ()) for one in lists)]
+    return _changed(column, named, managed, lambda feature: feature not in _FEATURES)
 
 
 def _changed(
-    column: pa.StructArray, fields: tuple[str, ...], keeps: Callable[[Any], bool]
+    column: pa.StructArray, fields: Sequence[str], rows: Sequence[int], keeps: Callable[[Any], bool]
 ) -> pa.StructArray:
-    """Return actions without some items of their lists or maps."""
-    present = [index for index, valid in enumerate(pc.is_valid(column).to_pylist()) if valid]
-    names = cast(pa.StructType, column.type).names
+    """Return actions without some items of their lists or maps, in some rows."""
     new: dict[str, pa.Array] = {}
-    for field in fields if present else ():
-        if field not in names:
+    for field in fields if rows else ():
+        if field not in cast(pa.StructType, column.type).names:
             continue
         old = child_column(column, field)
         values = old.to_pylist()
-        for index in present:
+        for index in rows:
             if values[index] is not None:
                 values[index] = [item for item in values[index] if keeps(item)]
         made = pa.array(values, old.type)
