@@ -5,13 +5,17 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+import lakeferry
 from lakeferry.catalogs.unity_credentials import StagingCredentialSource
 from lakeferry.errors import CatalogUnavailable, Unauthorized
 from lakeferry.storage import StoreConfig, open_config, vended_credentials
+from tests.support.history import Append, History
 from tests.support.managed_tables import delta
+from tests.support.moved_table import moved_table
 from tests.support.servers import S3Bucket
 from tests.support.unity_server import OurServer, UnityServer
 
@@ -113,3 +117,38 @@ def test_options_of_the_user_ask_nobody(
     store = open_config(StoreConfig(staging.location, own, renewal=source))
     store.put("x", b"1")
     assert requests(server) == 0
+
+
+def test_a_managed_table_is_sent_with_keys_that_are_renewed(
+    unity: UnityServer,
+    server: OurServer,
+    s3_bucket: S3Bucket,
+    later: Callable[[int], None],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for variable, value in unity.environment().items():
+        monkeypatch.setenv(variable, value)
+    key, secret = s3_bucket.server.access_key, s3_bucket.server.secret_key
+    issue(server, key, secret)
+    moved = moved_table(unity, tmp_path / "orders", History().then(Append(1), Append(1)))
+    assert moved.store().uri.startswith(s3_bucket.uri)
+    root, copy, exported = (str(tmp_path / each) for each in ("root", "copy", "exported"))
+    with lakeferry.Server(root) as running:
+        token, url = lakeferry.create_token(root, scope="write"), f"{running.url}/acme/orders"
+        table = lakeferry.Table(moved.source)
+        first = table.push(url, token=token)
+        asked = requests(server)
+        moved.ratify()
+        # The same objects go on with another key.
+        later(LIFE_MS)
+        issue(server, key, secret, ahead_ms=LIFE_MS)
+        again = table.push(url, token=token)
+        assert (first.changed, again.blocks) == (True, 1)
+        assert requests(server) == asked + 1
+        lakeferry.Table(copy).pull(url, token=token)
+    table.export(exported)
+    expected = lakeferry.open(moved.name).count_rows()
+    assert lakeferry.open(copy).count_rows() == expected
+    files = lakeferry.Table(moved.name).snapshot().num_files
+    assert lakeferry.Table(exported).snapshot().num_files == files

@@ -91,7 +91,7 @@ def a_table_that_may_not_be_looked_at_is_granted(witness: Witness) -> None:
     with _unity() as (server, schema, variables):
         witness.done("catalog", "register", f"{schema}.t", witness.lake.make("t"), **variables)
         server.privileges.discard("OWNER")
-        words = ("files", f"{schema}.t")
+        words = ("catalog", "show", f"{schema}.t")
         witness.refused(*words, **variables)
         server.privileges.add("SELECT")
         witness.done(*words, **variables)
