@@ -15,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 import lakeferry
+from lakeferry.api.redirects import Redirects
 from lakeferry.catalogs.unity import UnityCatalog
 from lakeferry.engine import LogCopy, LogExportPlan
 from lakeferry.engines.copy_progress import CopyProgress
@@ -23,7 +24,7 @@ from lakeferry.errors import CatalogManaged, InvalidInput
 from lakeferry.export.surveys import of_store
 from lakeferry.log import paths
 from lakeferry.log.rewrite import Listed
-from lakeferry.storage import StoreConfig, normalise
+from lakeferry.storage import StoreConfig, normalise, open_store
 from tests.support.history import Append, Checkpoint, DeleteRows, History, Layout
 from tests.support.managed_history import TRACES
 from tests.support.moved_table import Moved, moved_table
@@ -179,3 +180,20 @@ def log_of(folder: str) -> dict[str, bytes]:
     """Return the files of an export's log."""
     log = Path(unquote(urlsplit(folder).path)) / paths.LOG_DIR
     return {file.name: file.read_bytes() for file in log.glob("0*")}
+
+
+def test_a_table_that_was_pushed_before_its_move_goes_on(
+    unity: UnityServer, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("UC_TOKEN", raising=False)
+    for variable, value in unity.environment().items():
+        monkeypatch.setenv(variable, value)
+    place, token = url.split()
+    source = normalise(str(tmp_path / "orders"))
+    PAST.write(open_store(source), with_data=True)
+    before = lakeferry.Table(source).push(place, token=token)
+    with Redirects() as redirects:
+        redirects.enable(source, f"unity:{unity.schema}.orders", managed=True)
+    after = lakeferry.Table(source).push(place, token=token)
+    # The two versions of the move, without their data.
+    assert (before.blocks, after.blocks, after.objects) == (5, 2, 0)
