@@ -137,7 +137,8 @@ def test_a_move_to_a_managed_table_asks_the_catalog_no_more_for_more_files(
     assert few[1].total() <= 90
     # The old path has a log of its own.
     assert [calls["LIST"] for calls, _ in opened] == [1, 2]
-    assert max(asked.total() for _, asked in opened) <= 5
+    # Local disk needs no credentials, which are a second call elsewhere.
+    assert [asked.total() for _, asked in opened] == [1, 1]
 
 
 def test_a_transfer_moves_each_object_once(bench: Any, tmp_path: Path) -> None:
