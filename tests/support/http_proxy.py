@@ -33,7 +33,10 @@ class Spoil(Enum):
     DELAY = "it is done after a while"
     HANG = "nothing happens until the proxy closes"
     HANG_AFTER = "the server does it, and nothing more happens until the proxy closes"
+    STATUS_400 = "400, and the server doesn't hear of it"
+    STATUS_403 = "403, and the server doesn't hear of it"
     STATUS_500 = "500, and the server doesn't hear of it"
+    STATUS_501 = "501, and the server doesn't hear of it"
     STATUS_503 = "503, and the server doesn't hear of it"
 
 
@@ -162,8 +165,8 @@ class _Handler(BaseHTTPRequestHandler):
         if spoil in (Spoil.DROP, Spoil.HANG):
             self._hang_up()
             return
-        if spoil in (Spoil.STATUS_500, Spoil.STATUS_503):
-            self.send_response(500 if spoil is Spoil.STATUS_500 else 503)
+        if spoil is not None and spoil.name.startswith("STATUS_"):
+            self.send_response(int(spoil.value[:3]))
             self.send_header("Content-Length", "0")
             self.end_headers()
             return

@@ -140,6 +140,16 @@ class AliasStore(Store):
         to = self.check_write(new_path)
         self._read(path, lambda name: self.below.copy_within(name, to))
 
+    def locate(self, path: str) -> tuple[Store, str]:
+        """Find the object that a name stands for."""
+        return self.below.locate(self.actual(path))
+
+    def copy_from(
+        self, source: Store, path: str, new_path: str, moved: Callable[[int], None]
+    ) -> int | None:
+        """Copy another store's object."""
+        return self.below.copy_from(source, path, self.check_write(new_path), moved)
+
     def restore_time(self, path: str, modified_ms: int) -> None:
         """Set an object's time."""
         self.below.restore_time(path, modified_ms)

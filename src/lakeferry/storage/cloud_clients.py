@@ -96,6 +96,8 @@ class Clients:
         }
         self._retries = _take_retries(self._options)
         self._known: dict[str, str] = {}
+        self.endpoint: str | None = None
+        """The address of an S3 service that isn't Amazon's."""
         own = any(subject(name) == "credentials" for name in self._options)
         self._renewed = renewed(config.renewal) if config.renewal is not None and not own else None
         self._quick = self._make({})
@@ -191,6 +193,7 @@ class Clients:
         shared = [profile.endpoint] if profile and profile.endpoint else []
         for endpoint in [*given, *found, *shared][:1]:
             settings["aws_endpoint"] = endpoint
+            self.endpoint = endpoint.rstrip("/").lower()
             if endpoint.lower().startswith("http://"):
                 settings.setdefault("allow_http", _pop(settings, "allow_http") or "true")
         region = _pop(settings, "region", "default_region")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from lakeferry.storage.store import ObjectInfo, Partial, PartsUpload, SignedPut, Store
@@ -72,6 +72,16 @@ class FolderStore(Store):
     def copy_within(self, path: str, new_path: str) -> None:
         """Copy an object to another name in the same place."""
         self._whole.copy_within(self._lead + path, self._lead + new_path)
+
+    def locate(self, path: str) -> tuple[Store, str]:
+        """Find an object in the whole store."""
+        return self._whole.locate(self._lead + path)
+
+    def copy_from(
+        self, source: Store, path: str, new_path: str, moved: Callable[[int], None]
+    ) -> int | None:
+        """Copy another store's object into the folder."""
+        return self._whole.copy_from(source, path, self._lead + new_path, moved)
 
     def restore_time(self, path: str, modified_ms: int) -> None:
         """Set an object's time."""

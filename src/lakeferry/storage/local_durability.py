@@ -39,6 +39,7 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _RENAME_NOREPLACE = 1
 _ALIGNED_BYTES = 4096
 _PAGES_BYTES = 1 << 20
+_COPIED_AT_ONCE = 64 << 20
 _SYNC: Callable[[int], int] | None = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
 
 LOCKED_WITHIN_S = 10.0
@@ -149,6 +150,20 @@ class OpenFolder:
             raise
         finally:
             os.close(fd)
+        return name
+
+    def copy_named(self, fd: int, size_bytes: int, moved: Callable[[int], None]) -> str:
+        """Copy an open file to a new hidden file, sync it, and return its name."""
+        name = _temporary_name()
+        new_fd = self.open_hidden(name, os.O_WRONLY | os.O_EXCL)
+        try:
+            _copy(fd, new_fd, size_bytes, moved)
+            os.fsync(new_fd)
+        except BaseException:
+            self.remove(name)
+            raise
+        finally:
+            os.close(new_fd)
         return name
 
     def write_all(self, objects: Mapping[str, bytes]) -> None:
@@ -384,6 +399,27 @@ def _write(fd: int, data: bytes | memoryview) -> None:
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(fd, rest) :]
+
+
+def _copy(fd: int, new_fd: int, size_bytes: int, moved: Callable[[int], None]) -> None:
+    """Copy bytes between two files in the kernel, which may share them instead of copying."""
+    done = 0
+    while done < size_bytes:
+        length = min(_COPIED_AT_ONCE, size_bytes - done)
+        try:
+            count = os.copy_file_range(fd, new_fd, length, done, done)
+        except OSError as error:
+            # EXDEV: an old kernel, and two file systems.
+            if error.errno not in _NOT_OFFERED | {errno.EXDEV, errno.EINVAL, errno.EBADF}:
+                raise
+            os.lseek(new_fd, done, os.SEEK_SET)
+            chunk = os.pread(fd, min(_PAGES_BYTES * 8, length), done)
+            _write(new_fd, chunk)
+            count = len(chunk)
+        if not count:
+            raise OSError(errno.EIO, "the file became shorter while it was copied")
+        done += count
+        moved(count)
 
 
 def _make_folders(path: str) -> None:

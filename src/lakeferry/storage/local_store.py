@@ -260,15 +260,7 @@ class LocalStore(Store):
         """Link the file beside the new name and rename over it; where links don't work, copy."""
         self.calls.add("COPY", path)
         source = self._checked(path)
-        try:
-            fd = os.open(source, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError as error:
-            self._refuse(error, path)
-        try:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise ObjectNotFound(
-                    f"no object at {path!r} in {self.uri}", path=path, uri=self.uri
-                )
+        with self._opened(path) as fd:
             with self._writing(path):
                 # Its writer may not have synced it.
                 os.fsync(fd)
@@ -276,6 +268,36 @@ class LocalStore(Store):
                 new_path,
                 lambda folder: folder.link_named(source) or folder.write_named(_chunks_of(fd)),
             )
+
+    def copy_from(
+        self, source: Store, path: str, new_path: str, moved: Callable[[int], None]
+    ) -> int | None:
+        """Let the system copy another file on local disk, and share its blocks if it can."""
+        found, name = source.locate(path)
+        if not isinstance(found, LocalStore):
+            return None
+        self.calls.add("COPY", new_path)
+        try:
+            with found._opened(name) as fd:
+                size = os.fstat(fd).st_size
+                self._replace(new_path, lambda folder: folder.copy_named(fd, size, moved))
+                return size
+        except ObjectNotFound:
+            return None
+
+    @contextlib.contextmanager
+    def _opened(self, path: str) -> Iterator[int]:
+        """Open a regular file to read it."""
+        try:
+            fd = os.open(self._checked(path), os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            self._refuse(error, path)
+        try:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise ObjectNotFound(
+                    f"no object at {path!r} in {self.uri}", path=path, uri=self.uri
+                )
+            yield fd
         finally:
             os.close(fd)
 

@@ -10,24 +10,20 @@ obstore doesn't have these requests one by one; they are made here, with our own
 
 from __future__ import annotations
 
-import http.client
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from urllib.parse import urlsplit, urlunsplit
 from xml.etree import ElementTree
 
 from lakeferry.errors import InvalidInput, StorageUnavailable
+from lakeferry.storage import http_pool
 from lakeferry.storage.object_parts import part_bytes
 from lakeferry.storage.sigv4 import signed_anew
 from lakeferry.storage.store import PartsUpload
 
-_TIMEOUT_S = 60.0
 _LASTS_S = 600
 _PAUSES_S = (0.25, 0.5, 1.0)
-_LARGEST_ANSWER_BYTES = 16 << 20
 _BUSY = frozenset({429, 500, 502, 503, 504})
 
 Sign = Callable[[int], str]
@@ -54,19 +50,38 @@ class S3Uploads:
         while True:
             listed = self.ask("GET", {"uploads": "", "prefix": prefix, **marks}, of_bucket=True)
             for each in listed.findall("{*}Upload"):
-                begun = datetime.fromisoformat(_text(each, "Initiated"))
+                begun = datetime.fromisoformat(text_of(each, "Initiated"))
                 milliseconds = int(begun.timestamp() * 1000)
-                yield _text(each, "Key"), _text(each, "UploadId"), milliseconds
-            if _text(listed, "IsTruncated") != "true":
+                yield text_of(each, "Key"), text_of(each, "UploadId"), milliseconds
+            if text_of(listed, "IsTruncated") != "true":
                 return
             marks = {
-                "key-marker": _text(listed, "NextKeyMarker"),
-                "upload-id-marker": _text(listed, "NextUploadIdMarker"),
+                "key-marker": text_of(listed, "NextKeyMarker"),
+                "upload-id-marker": text_of(listed, "NextUploadIdMarker"),
             }
 
     def begin(self) -> str:
         """Begin an upload, and return its id."""
-        return _text(self.ask("POST", {"uploads": ""}, body=b""), "UploadId")
+        return text_of(self.ask("POST", {"uploads": ""}, body=b""), "UploadId")
+
+    def complete(self, upload: str, tags: Mapping[int, str], *, if_absent: bool) -> None:
+        """Join the parts, given their ETags, to one object; ``if_absent`` never replaces one.
+
+        An unknown upload isn't an error, because somebody else may have completed it, or we have
+        and the answer was lost. So the caller checks the object.
+        """
+        listed = "".join(
+            f"<Part><PartNumber>{number}</PartNumber><ETag>{_escaped(tag)}</ETag></Part>"
+            for number, tag in sorted(tags.items())
+        )
+        self.ask(
+            "POST",
+            {"uploadId": upload},
+            headers={"if-none-match": "*"} if if_absent else {},
+            body=f"<CompleteMultipartUpload>{listed}</CompleteMultipartUpload>".encode(),
+            # 412: the object is there.
+            fine=(404, 412),
+        )
 
     def abort(self, upload: str) -> None:
         """Abort an upload; an unknown upload isn't an error."""
@@ -104,9 +119,8 @@ class S3Uploads:
     ) -> ElementTree.Element:
         """Return the content of the answer, empty for a status in ``fine``."""
         url = self.urls(method, [query], [headers or {}], _LASTS_S, of_bucket=of_bucket)[0]
-        request = urllib.request.Request(url, body, dict(headers or {}), method=method)
         for pause_s in (*_PAUSES_S, None):
-            status, content = _sent(request)
+            status, content = http_pool.answer(method, url, headers or {}, body)
             if status not in _BUSY or pause_s is None:
                 break
             time.sleep(pause_s)
@@ -119,7 +133,7 @@ class S3Uploads:
         # S3 may say 200 first, and find out later that it failed.
         if answer is None or answer.tag.endswith("Error"):
             raise StorageUnavailable(
-                f"the store refuses a multipart upload of {self.key!r}",
+                f"the store refuses a request about {self.key!r}",
                 cause=f"status {status}: {content[:300].decode(errors='replace')}",
                 status=status,
             )
@@ -156,12 +170,12 @@ class S3PartsUpload(PartsUpload):
         while True:
             listed = self._uploads.ask("GET", {"uploadId": self._upload, **marks})
             for each in listed.findall("{*}Part"):
-                number = int(_text(each, "PartNumber"))
-                if int(_text(each, "Size")) == self._length(number):
-                    self._tags[number] = _text(each, "ETag")
-            if _text(listed, "IsTruncated") != "true":
+                number = int(text_of(each, "PartNumber"))
+                if int(text_of(each, "Size")) == self._length(number):
+                    self._tags[number] = text_of(each, "ETag")
+            if text_of(listed, "IsTruncated") != "true":
                 break
-            marks = {"part-number-marker": _text(listed, "NextPartNumberMarker")}
+            marks = {"part-number-marker": text_of(listed, "NextPartNumberMarker")}
         return [number for number in range(1, self._count + 1) if number not in self._tags]
 
     def sign(self, numbers: Sequence[int], expires_s: int) -> tuple[str, list[str]]:
@@ -188,19 +202,7 @@ class S3PartsUpload(PartsUpload):
 
     def join(self, checked: Callable[[Iterator[bytes]], Iterator[bytes]]) -> None:  # noqa: ARG002
         """Complete the upload unless the name is taken; others of the same object are dropped."""
-        listed = "".join(
-            f"<Part><PartNumber>{number}</PartNumber><ETag>{_escaped(tag)}</ETag></Part>"
-            for number, tag in sorted(self._tags.items())
-        )
-        body = f"<CompleteMultipartUpload>{listed}</CompleteMultipartUpload>".encode()
-        # 404: somebody else has completed it. 412: the object is there.
-        self._uploads.ask(
-            "POST",
-            {"uploadId": self._upload},
-            headers={"if-none-match": "*"},
-            body=body,
-            fine=(404, 412),
-        )
+        self._uploads.complete(self._upload, self._tags, if_absent=True)
         for left in self._uploads.find():
             self._uploads.abort(left)
 
@@ -212,32 +214,6 @@ class S3PartsUpload(PartsUpload):
         return min(self.part_bytes, self._size_bytes - (number - 1) * self.part_bytes)
 
 
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Returns a redirect as the answer, without following it."""
-
-    def redirect_request(self, *_: object, **__: object) -> None:
-        """Follow nothing."""
-
-
-_opener = urllib.request.build_opener(_NoRedirects)
-
-
-def _sent(request: urllib.request.Request) -> tuple[int, bytes]:
-    try:
-        try:
-            response = _opener.open(request, timeout=_TIMEOUT_S)
-        except urllib.error.HTTPError as refused:
-            response = refused
-        with response:
-            return response.status, response.read(_LARGEST_ANSWER_BYTES)
-    except (OSError, http.client.HTTPException) as failed:
-        raise StorageUnavailable(
-            "the store doesn't answer",
-            cause=str(getattr(failed, "reason", failed)) or type(failed).__name__,
-            remedy="check that it is running and that its endpoint is right, then try again",
-        ) from failed
-
-
 def _split(url: str) -> tuple[str, str]:
     """Split a part's URL into the text that all parts share and the text of this part."""
     before, _, query = url.partition("?")
@@ -246,7 +222,8 @@ def _split(url: str) -> tuple[str, str]:
     return f"{before}?{'&'.join(one for one in members if one not in own)}", "&".join(own)
 
 
-def _text(element: ElementTree.Element, name: str) -> str:
+def text_of(element: ElementTree.Element, name: str) -> str:
+    """Return the text of an element inside an answer, empty if it isn't there."""
     return element.findtext(f"{{*}}{name}") or ""
 
 

@@ -47,6 +47,7 @@ from obstore.store import MemoryStore
 from lakeferry.errors import InvalidInput, ObjectNotFound, StorageUnavailable
 from lakeferry.storage.call_counts import Calls
 from lakeferry.storage.cloud_clients import Clients, CloudClient
+from lakeferry.storage.cloud_copy import CloudCopies
 from lakeferry.storage.cloud_errors import RAISED, as_ours, http_status
 from lakeferry.storage.multipart import S3PartsUpload, S3Uploads
 from lakeferry.storage.sigv4 import key_of, signed_anew
@@ -89,6 +90,7 @@ class ObjectStore(Store):
         self._clients = Clients(config)
         place = self._clients.place
         self._root = f"{place.path}/" if place.path else ""
+        self._copies = CloudCopies(self._clients, self._uploads_of_key)
         self._sorts = place.scheme in ("s3", "gs", "memory") and not place.container.endswith(
             "--x-s3"
         )
@@ -266,6 +268,20 @@ class ObjectStore(Store):
         with self._translated(path, changes=True):
             obstore.copy(self._client, source, target)
 
+    def copy_from(
+        self, source: Store, path: str, new_path: str, moved: Callable[[int], None]
+    ) -> int | None:
+        """Let the store copy an object of the same service."""
+        found, name = source.locate(path)
+        if not isinstance(found, ObjectStore):
+            return None
+        key, new_key = found._key(name), self._key(new_path)
+        with self._translated(new_path, changes=True):
+            size = self._copies.copy(found._clients, key, new_key, moved)
+        if size is not None:
+            self.calls.add("COPY", new_path)
+        return size
+
     def put_if_absent(self, path: str, data: bytes) -> bool:
         """Write in one request that the store refuses if the name is taken."""
         self.calls.add("PUT_IF_ABSENT", path)
@@ -390,14 +406,18 @@ class ObjectStore(Store):
         return len(old)
 
     def _uploads_of(self, path: str) -> S3Uploads | None:
-        if isinstance(self._client, MemoryStore):
+        return self._uploads_of_key(self._key(path))
+
+    def _uploads_of_key(self, key: str) -> S3Uploads | None:
+        client = self._client
+        if isinstance(client, MemoryStore):
             return None
 
         def sign(lasts_s: int) -> str:
-            return self.sign("PUT", path, lasts_s)
+            return obstore.sign(client, "PUT", key, timedelta(seconds=lasts_s))
 
         secret = self._clients.secret_of(key_of(sign(1)) or "")
-        return None if secret is None else S3Uploads(sign, secret, self._key(path))
+        return None if secret is None else S3Uploads(sign, secret, key)
 
     def _key(self, path: str) -> str:
         if _UNHEARD_OF.search(check_object_name(path)):

@@ -130,6 +130,18 @@ class Aside(Store):
                 raise
         self._other.put(new_path, self.get(path))
 
+    def locate(self, path: str) -> tuple[Store, str]:
+        """Find an object that can't be kept aside."""
+        return (self, path) if path.startswith(self._lead) else self._store.locate(path)
+
+    def copy_from(
+        self, source: Store, path: str, new_path: str, moved: Callable[[int], None]
+    ) -> int | None:
+        """Copy another store's object, where the store itself has the new one."""
+        if new_path.startswith(self._lead):
+            return None
+        return self._store.copy_from(source, path, new_path, moved)
+
     def restore_time(self, path: str, modified_ms: int) -> None:
         """Set an object's time where that can be."""
         self._store.restore_time(path, modified_ms)

@@ -267,6 +267,26 @@ class Store(ABC):
         doesn't exist; then nothing is written.
         """
 
+    def locate(self, path: str) -> tuple[Store, str]:
+        """Return the store that really has an object, and the object's name there."""
+        return self, path
+
+    def copy_from(
+        self,
+        source: Store,  # noqa: ARG002
+        path: str,  # noqa: ARG002
+        new_path: str,  # noqa: ARG002
+        moved: Callable[[int], None],  # noqa: ARG002
+    ) -> int | None:
+        """Copy another store's object without reading it here, and return its size.
+
+        An object with the new name is replaced, atomically, by the whole object. ``moved``
+        receives the sizes of the pieces of a large object, from any thread. Returns ``None`` if
+        the two stores can't do that with this object, or if the object is missing; then nothing
+        was written, and the caller reads and writes the object.
+        """
+        return None
+
     def restore_time(self, path: str, modified_ms: int) -> None:  # noqa: B027
         """Set a copy's modification time to that of the original, if the store can.
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import urllib.request
 import uuid
 from typing import TYPE_CHECKING
 
 import pytest
 
 from lakeferry.errors import StorageUnavailable
-from lakeferry.storage import multipart, open_store
+from lakeferry.storage import http_pool, open_store
 from lakeferry.storage.objects import ObjectStore
 from lakeferry.storage.store import ObjectInfo
 from tests.support.servers import free_port
@@ -50,6 +49,5 @@ def test_a_store_without_versions_replaces_nothing(
 
 
 def test_a_store_that_went_away_before_a_part_came_is_named() -> None:
-    part = urllib.request.Request(f"http://127.0.0.1:{free_port()}/b/x", b"1", method="PUT")
     with pytest.raises(StorageUnavailable, match="the store doesn't answer"):
-        multipart._sent(part)
+        http_pool.answer("PUT", f"http://127.0.0.1:{free_port()}/b/x", {}, b"1")

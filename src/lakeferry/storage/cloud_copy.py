@@ -1,0 +1,123 @@
+"""Copies that cloud stores make themselves between two places of one service.
+
+Inside one bucket or container obstore asks the store. For what obstore can't do on S3 (another
+bucket, large objects in parts) the requests are made in :mod:`lakeferry.storage.s3_copy`.
+
+A store may refuse to copy, for example from another account's bucket, or because it is a gateway
+without such requests. So the first copy into a bucket from another one is made alone and checked.
+If it is refused, nothing more is asked, and the caller streams all objects. After a first success a
+refusal is about one object.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import obstore
+from obstore.exceptions import NotFoundError
+
+from lakeferry.storage.cloud_clients import Clients
+from lakeferry.storage.cloud_errors import RAISED, http_status
+from lakeferry.storage.multipart import S3Uploads
+from lakeferry.storage.s3_copy import LARGE_BYTES, CopyRefused, Moved, S3Source, copy_object
+
+_NOT_IMPLEMENTED = 501
+_SERVER_ERROR = 500
+
+UploadsOf = Callable[[str], S3Uploads | None]
+"""Returns what makes signed requests about a key; ``None`` if this process can't sign."""
+
+
+class CloudCopies:
+    """Copies objects into the place that ``clients`` lead to."""
+
+    def __init__(self, clients: Clients, uploads_of: UploadsOf) -> None:
+        """Make copies for a store; nothing is asked before the first."""
+        self._clients = clients
+        self._uploads_of = uploads_of
+        self._pairs: dict[str, _Pair] = {}
+        self._lock = threading.Lock()
+
+    def copy(self, source: Clients, key: str, new_key: str, moved: Moved) -> int | None:
+        """Copy an object of another place, and return its size.
+
+        Returns ``None`` if the store doesn't copy it or doesn't have it.
+        """
+        if not _is_one_service(source, self._clients):
+            return None
+        with self._lock:
+            pair = self._pairs.setdefault(source.place.authority, _Pair())
+        if pair.works is None:
+            with pair.lock:
+                if pair.works is None:
+                    return self._probe(pair, source, key, new_key, moved)
+        if not pair.works:
+            return None
+        try:
+            return self._copied(source, key, new_key, moved)
+        except (CopyRefused, NotFoundError, FileNotFoundError):
+            return None
+
+    def _probe(
+        self, pair: _Pair, source: Clients, key: str, new_key: str, moved: Moved
+    ) -> int | None:
+        """Make the first copy, and check its size."""
+        try:
+            size = self._copied(source, key, new_key, moved)
+        except (NotFoundError, FileNotFoundError):
+            return None
+        except CopyRefused:
+            pair.works = False
+            return None
+        there = obstore.head(self._clients.quick, new_key)["size"]
+        pair.works = there == size
+        return size if pair.works else None
+
+    def _copied(self, source: Clients, key: str, new_key: str, moved: Moved) -> int:
+        meta = obstore.head(source.quick, key)
+        size, etag = meta["size"], meta["e_tag"]
+        is_s3 = self._clients.place.scheme == "s3"
+        is_within = source.place.authority == self._clients.place.authority
+        if is_within and not (is_s3 and size > LARGE_BYTES):
+            try:
+                obstore.copy(self._clients.patient, key, new_key)
+            except RAISED as error:
+                if isinstance(error, NotFoundError | FileNotFoundError) or not _is_refusal(error):
+                    raise
+                raise CopyRefused(str(error)) from error
+            return size
+        uploads = self._uploads_of(new_key) if is_s3 and etag else None
+        if uploads is None or etag is None:
+            raise CopyRefused("this process can't sign a request for the copy")
+        copy_object(uploads, S3Source(source.place.container, key, size, etag), moved)
+        if size > LARGE_BYTES and obstore.head(self._clients.quick, new_key)["size"] != size:
+            raise CopyRefused("the copy has another size")
+        return size
+
+
+@dataclass(slots=True)
+class _Pair:
+    """Whether the store copies from another bucket; ``None`` until the first copy."""
+
+    works: bool | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+def _is_one_service(source: Clients, target: Clients) -> bool:
+    """Return whether a store can find the source's objects by their names.
+
+    Two services may have buckets of one name, so their addresses must be the same.
+    """
+    one, other = source.place, target.place
+    if one.scheme != other.scheme:
+        return False
+    if one.scheme == "s3":
+        return source.endpoint == target.endpoint
+    return one.authority == other.authority
+
+
+def _is_refusal(error: Exception) -> bool:
+    status = http_status(error)
+    return status is not None and (status < _SERVER_ERROR or status == _NOT_IMPLEMENTED)

@@ -1,0 +1,71 @@
+"""Single HTTP requests over connections that are kept open.
+
+For requests to S3 that obstore doesn't have. A new TLS connection for each would take longer than
+the request itself. Redirects aren't followed, because a signature is for one host.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import urllib.request
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+import urllib3
+from urllib3.exceptions import HTTPError
+
+from lakeferry.errors import StorageUnavailable
+
+_TIMEOUT = urllib3.Timeout(connect=5.0, read=600.0)
+"""A store may need minutes to copy a large part before it answers."""
+_KEPT_CONNECTIONS = 32
+_LARGEST_ANSWER_BYTES = 16 << 20
+
+
+def answer(
+    method: str, url: str, headers: Mapping[str, str], body: bytes | None
+) -> tuple[int, bytes]:
+    """Send a request, and return the status and the content of its answer.
+
+    It is sent again once if its connection breaks, as connections that were kept open do.
+    """
+    try:
+        response = _pool(url).request(
+            method,
+            url,
+            headers=dict(headers),
+            body=body,
+            redirect=False,
+            retries=urllib3.Retry(total=1, redirect=0, status=0, allowed_methods=None),
+            timeout=_TIMEOUT,
+            preload_content=False,
+        )
+        try:
+            content = response.read(_LARGEST_ANSWER_BYTES)
+            response.drain_conn()
+        finally:
+            response.release_conn()
+    except (HTTPError, OSError) as failed:
+        raise StorageUnavailable(
+            "the store doesn't answer",
+            cause=str(failed) or type(failed).__name__,
+            remedy="check that it is running and that its endpoint is right, then try again",
+        ) from failed
+    return response.status, content
+
+
+def _pool(url: str) -> urllib3.PoolManager:
+    parts = urlsplit(url)
+    proxy = urllib.request.getproxies().get(parts.scheme)
+    if proxy is not None and urllib.request.proxy_bypass(parts.hostname or ""):
+        proxy = None
+    # A process that was forked must not use its parent's connections.
+    return _pool_of(os.getpid(), proxy)
+
+
+@functools.lru_cache(maxsize=4)
+def _pool_of(_process: int, proxy: str | None) -> urllib3.PoolManager:
+    if proxy is None:
+        return urllib3.PoolManager(maxsize=_KEPT_CONNECTIONS)
+    return urllib3.ProxyManager(proxy, maxsize=_KEPT_CONNECTIONS)

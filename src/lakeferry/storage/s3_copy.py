@@ -1,0 +1,120 @@
+"""Copies that S3 makes itself, so that the bytes don't pass through this process.
+
+S3 copies an object of up to 5 GiB in one request, completely or not at all. Objects larger than
+:data:`LARGE_BYTES` are copied in parts, several at a time, so that it goes faster and shows
+progress. Each part names the ETag of the source: if another object replaces the source meanwhile,
+S3 refuses the part, so no copy is a mixture of two objects.
+
+A store may refuse to copy: the source is in another account's bucket, or the gateway has no such
+requests. Then the caller streams the object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from lakeferry.errors import LakeferryError, StorageUnavailable
+from lakeferry.storage.multipart import S3Uploads, text_of
+
+LARGE_BYTES = 256 << 20
+_PART_BYTES = 64 << 20
+_MAX_PARTS = 10_000
+_PARTS_AT_ONCE = 4
+_BUSY_FROM = 500
+_NOT_IMPLEMENTED = 501
+
+Moved = Callable[[int], None]
+"""Receives the size of each part when it is copied, from any thread."""
+
+
+class CopyRefused(Exception):
+    """The store doesn't copy this object; nothing was written under the new name."""
+
+
+@dataclass(frozen=True, slots=True)
+class S3Source:
+    """An object to copy, with the size and the ETag that it has now."""
+
+    bucket: str
+    key: str
+    size_bytes: int
+    etag: str
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The headers that name the object, as it is now, in a request."""
+        return {
+            "x-amz-copy-source": quote(f"{self.bucket}/{self.key}", safe="/-_.~"),
+            "x-amz-copy-source-if-match": self.etag,
+        }
+
+
+def copy_object(target: S3Uploads, source: S3Source, moved: Moved) -> None:
+    """Copy an object to the target's key, replacing an older object there.
+
+    Raises :class:`CopyRefused` if the store refuses, or if the source isn't the same object any
+    more.
+    """
+    if source.size_bytes <= LARGE_BYTES:
+        _ask(target, {}, source.headers)
+        return
+    with _refusals():
+        upload = target.begin()
+    try:
+        tags = _copied_parts(target, upload, source, moved)
+        with _refusals():
+            target.complete(upload, tags, if_absent=False)
+        # A lost answer, or a process that was killed, may have left another one.
+        for left in target.find():
+            target.abort(left)
+    except BaseException:
+        # An upload that stays is found by ``Store.drop_parts``.
+        with suppress(LakeferryError):
+            target.abort(upload)
+        raise
+
+
+def _copied_parts(target: S3Uploads, upload: str, source: S3Source, moved: Moved) -> dict[int, str]:
+    """Copy all parts, and return the ETag of each."""
+    size = max(_PART_BYTES, -(-source.size_bytes // _MAX_PARTS))
+    starts = range(0, source.size_bytes, size)
+
+    def copy(start: int) -> str:
+        end = min(start + size, source.size_bytes)
+        query = {"partNumber": str(start // size + 1), "uploadId": upload}
+        range_ = {"x-amz-copy-source-range": f"bytes={start}-{end - 1}"}
+        tag = _ask(target, query, source.headers | range_)
+        moved(end - start)
+        return tag
+
+    with ThreadPoolExecutor(_PARTS_AT_ONCE, thread_name_prefix="lakeferry-part") as pool:
+        try:
+            return dict(enumerate(pool.map(copy, starts), start=1))
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _ask(target: S3Uploads, query: dict[str, str], headers: dict[str, str]) -> str:
+    """Send a request that copies, and return the ETag of what it made."""
+    with _refusals():
+        answer = target.ask("PUT", query, headers=headers, body=b"")
+    return text_of(answer, "ETag")
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    try:
+        yield
+    except StorageUnavailable as failed:
+        status = failed.fields.get("status")
+        if not isinstance(status, int):
+            raise
+        # 200 with an error in its content, a wrong request, or one that the store doesn't know.
+        if status < _BUSY_FROM or status == _NOT_IMPLEMENTED:
+            raise CopyRefused(str(failed)) from failed
+        raise

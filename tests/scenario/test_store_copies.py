@@ -1,0 +1,275 @@
+"""Copies from one store to another without reading: local disk, memory, and a real S3 server."""
+
+from __future__ import annotations
+
+import os
+import random
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from lakeferry.errors import StorageUnavailable
+from lakeferry.storage import Store, open_store, s3_copy
+from lakeferry.storage.aliases import AliasStore
+from lakeferry.storage.folder import FolderStore
+from tests.support.http_proxy import CountingProxy, SeenRequest, Spoil
+from tests.support.servers import S3Bucket, S3Server
+from tests.support.stores import DictStore
+
+MIB = 1 << 20
+NAMES = ["part=1/a b+c%20d.parquet", "ünï/çödé=x&y?z#.o", "empty"]
+
+
+@pytest.fixture
+def proxy(s3_bucket: S3Bucket) -> Iterator[CountingProxy]:
+    with CountingProxy(s3_bucket.server.endpoint.removeprefix("http://")) as running:
+        yield running
+
+
+def place(bucket: S3Bucket, proxy: CountingProxy, folder: str, **options: str) -> Store:
+    return open_store(
+        f"{bucket.uri}/{folder}",
+        {
+            **bucket.storage_options,
+            "AWS_ENDPOINT_URL": proxy.url,
+            "max_retries": "0",
+            **options,
+        },
+    )
+
+
+@pytest.fixture
+def source(s3_bucket: S3Bucket, proxy: CountingProxy) -> Store:
+    return place(s3_bucket, proxy, "from here")
+
+
+@pytest.fixture(params=["same bucket", "another bucket"])
+def target(
+    request: pytest.FixtureRequest, s3_bucket: S3Bucket, versitygw: S3Server, proxy: CountingProxy
+) -> Store:
+    bucket = s3_bucket
+    if request.param == "another bucket":
+        bucket = versitygw.create_bucket(f"bucket-{uuid.uuid4().hex[:16]}")
+    return place(bucket, proxy, "to there")
+
+
+@pytest.fixture
+def in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Copy objects of more than 5 MiB in parts of that size."""
+    for name in ("lakeferry.storage.s3_copy", "lakeferry.storage.cloud_copy"):
+        monkeypatch.setattr(f"{name}.LARGE_BYTES", 5 * MIB)
+    monkeypatch.setattr(s3_copy, "_PART_BYTES", 5 * MIB)
+
+
+def uploads_below(store: Store) -> int:
+    """Count the unfinished uploads at a place."""
+    return store.drop_parts(1 << 60)
+
+
+class TestOnS3:
+    @pytest.mark.parametrize("name", NAMES)
+    def test_the_store_copies_whole_objects(
+        self, source: Store, target: Store, proxy: CountingProxy, name: str
+    ) -> None:
+        data = b"" if name == "empty" else random.randbytes(70_000)
+        source.put(name, data)
+        proxy.reset()
+        assert target.copy_from(source, name, f"{name}.new", lambda _: None) == len(data)
+        assert proxy.count("GET") == 0
+        assert target.get(f"{name}.new") == data
+        assert source.get(name) == data
+
+    def test_it_replaces_an_older_object(self, source: Store, target: Store) -> None:
+        source.put("x", b"new")
+        target.put("x", b"older")
+        assert target.copy_from(source, "x", "x", lambda _: None) == 3
+        assert target.get("x") == b"new"
+
+    def test_a_large_object_is_copied_in_parts(
+        self, source: Store, target: Store, proxy: CountingProxy, in_parts: None
+    ) -> None:
+        data = random.randbytes(12 * MIB + 1)
+        source.put("large", data)
+        proxy.reset()
+        moved: list[int] = []
+        assert target.copy_from(source, "large", "large", moved.append) == len(data)
+        assert sorted(moved) == [2 * MIB + 1, 5 * MIB, 5 * MIB]
+        read = [seen.target for seen in proxy.requests if seen.method == "GET"]
+        assert all("uploads=" in each for each in read)
+        assert target.get("large") == data
+        assert uploads_below(target) == 0
+
+    def test_a_missing_object_is_left_to_the_caller(self, source: Store, target: Store) -> None:
+        assert target.copy_from(source, "none", "x", lambda _: None) is None
+        assert not target.exists("x")
+        # It says nothing about other objects.
+        source.put("x", b"1")
+        assert target.copy_from(source, "x", "x", lambda _: None) == 1
+
+    @pytest.mark.parametrize("status", [Spoil.STATUS_403, Spoil.STATUS_501, Spoil.STATUS_400])
+    def test_a_store_that_refuses_is_asked_once(
+        self, source: Store, target: Store, proxy: CountingProxy, status: Spoil
+    ) -> None:
+        for name in "abc":
+            source.put(name, b"1")
+        proxy.reset()
+        proxy.rule = lambda seen: status if seen.method == "PUT" else None
+        for name in "abc":
+            assert target.copy_from(source, name, name, lambda _: None) is None
+        assert proxy.count("PUT") == 1
+
+    def test_a_later_refusal_is_about_one_object(
+        self, source: Store, target: Store, proxy: CountingProxy
+    ) -> None:
+        for name in "abc":
+            source.put(name, b"1")
+
+        def refuse_b(seen: SeenRequest) -> Spoil | None:
+            is_b = urlsplit(seen.target).path.endswith("/b")
+            return Spoil.STATUS_403 if seen.method == "PUT" and is_b else None
+
+        proxy.rule = refuse_b
+        copied = [target.copy_from(source, name, name, lambda _: None) for name in "abc"]
+        assert copied == [1, None, 1]
+
+    def test_a_source_that_is_replaced_is_never_mixed(
+        self, source: Store, target: Store, proxy: CountingProxy, in_parts: None
+    ) -> None:
+        source.put("large", random.randbytes(12 * MIB))
+        direct = open_store(
+            source.uri, {**source.config.options, "AWS_ENDPOINT_URL": f"http://{proxy.upstream}"}
+        )
+        replaced: list[bool] = []
+
+        def replace(seen: SeenRequest) -> Spoil | None:
+            query = parse_qs(urlsplit(seen.target).query)
+            if query.get("partNumber") == ["2"] and not replaced:
+                replaced.append(True)
+                direct.put("large", random.randbytes(12 * MIB))
+            return None
+
+        proxy.rule = replace
+        assert target.copy_from(source, "large", "large", lambda _: None) is None
+        assert replaced
+        assert not target.exists("large")
+        assert uploads_below(target) == 0
+
+    @pytest.mark.parametrize("part", ["1", "3"])
+    def test_a_part_that_fails_leaves_no_upload(
+        self, source: Store, target: Store, proxy: CountingProxy, in_parts: None, part: str
+    ) -> None:
+        source.put("large", random.randbytes(12 * MIB))
+
+        def refuse(seen: SeenRequest) -> Spoil | None:
+            query = parse_qs(urlsplit(seen.target).query)
+            return Spoil.STATUS_500 if query.get("partNumber") == [part] else None
+
+        proxy.rule = refuse
+        with pytest.raises(StorageUnavailable):
+            target.copy_from(source, "large", "large", lambda _: None)
+        proxy.reset()
+        assert not target.exists("large")
+        assert uploads_below(target) == 0
+
+    @pytest.mark.parametrize("verb", ["part", "complete"])
+    def test_a_lost_answer_is_asked_for_again(
+        self, source: Store, target: Store, proxy: CountingProxy, in_parts: None, verb: str
+    ) -> None:
+        data = random.randbytes(12 * MIB)
+        source.put("large", data)
+        lost: list[str] = []
+
+        def lose(seen: SeenRequest) -> Spoil | None:
+            query = parse_qs(urlsplit(seen.target).query)
+            is_meant = (
+                query.get("partNumber") == ["2"]
+                if verb == "part"
+                else seen.method == "POST" and "uploadId" in query
+            )
+            if is_meant and not lost:
+                lost.append(seen.target)
+                return Spoil.LOSE_ANSWER
+            return None
+
+        proxy.rule = lose
+        assert target.copy_from(source, "large", "large", lambda _: None) == len(data)
+        assert lost
+        assert target.get("large") == data
+
+    def test_another_service_with_a_bucket_of_that_name_is_left_alone(
+        self, s3_bucket: S3Bucket, source: Store, proxy: CountingProxy
+    ) -> None:
+        with CountingProxy(proxy.upstream) as other:
+            target = place(s3_bucket, other, "to there")
+            source.put("x", b"1")
+            assert target.copy_from(source, "x", "x", lambda _: None) is None
+            assert not target.exists("x")
+
+    def test_it_goes_through_the_stores_around_it(
+        self, s3_bucket: S3Bucket, proxy: CountingProxy, source: Store, target: Store
+    ) -> None:
+        source.put("log/really", b"1")
+        named = AliasStore(source, {"log/0": "log/really"})
+        assert FolderStore(target, "in").copy_from(
+            FolderStore(named, "log"), "0", "0", lambda _: None
+        )
+        assert target.get("in/0") == b"1"
+
+
+class TestElsewhere:
+    def test_files_on_local_disk(self, tmp_path: Path) -> None:
+        source, target = open_store(str(tmp_path / "a b")), open_store(str(tmp_path / "c"))
+        data = random.randbytes(3 * MIB)
+        source.put("x/y", data)
+        target.put("new/y", b"older")
+        moved: list[int] = []
+        assert target.copy_from(source, "x/y", "new/y", moved.append) == len(data)
+        assert sum(moved) == len(data)
+        assert target.get("new/y") == data
+        assert not [name for name in os.listdir(tmp_path / "c/new") if name.endswith(".tmp")]
+
+    def test_files_that_the_system_does_not_copy(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refuse(*_: object) -> int:
+            raise OSError(18, "Invalid cross-device link")
+
+        monkeypatch.setattr(os, "copy_file_range", refuse)
+        self.test_files_on_local_disk(tmp_path)
+
+    def test_a_file_that_is_missing_or_a_folder(self, tmp_path: Path) -> None:
+        source, target = open_store(str(tmp_path / "a")), open_store(str(tmp_path / "b"))
+        source.put("folder/x", b"1")
+        for name in ("folder", "none"):
+            assert target.copy_from(source, name, "x", lambda _: None) is None
+        assert [*target.list("")] == []
+
+    def test_a_full_disk_leaves_nothing(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def refuse(*_: object) -> int:
+            raise OSError(28, "No space left on device")
+
+        source, target = open_store(str(tmp_path / "a")), open_store(str(tmp_path / "b"))
+        source.put("x", b"1")
+        monkeypatch.setattr(os, "copy_file_range", refuse)
+        with pytest.raises(StorageUnavailable, match="can't write 'x'"):
+            target.copy_from(source, "x", "x", lambda _: None)
+        assert os.listdir(tmp_path / "b") == []
+
+    def test_memory(self) -> None:
+        name = uuid.uuid4().hex
+        source, target = open_store(f"memory://{name}/a"), open_store(f"memory://{name}/b")
+        source.put("x", b"12")
+        assert target.copy_from(source, "x", "y", lambda _: None) == 2
+        assert target.get("y") == b"12"
+        other = open_store(f"memory://{uuid.uuid4().hex}/b")
+        assert other.copy_from(source, "x", "y", lambda _: None) is None
+
+    def test_stores_of_two_kinds_do_not(self, tmp_path: Path) -> None:
+        source = DictStore({"x": b"1"})
+        assert open_store(str(tmp_path)).copy_from(source, "x", "x", lambda _: None) is None
+        assert source.copy_from(open_store(str(tmp_path)), "x", "x", lambda _: None) is None
