@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import os
 import random
+import time
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from lakeferry.errors import StorageUnavailable
+from lakeferry.errors import ObjectNotFound, StorageUnavailable
 from lakeferry.storage import Store, open_store, s3_copy
 from lakeferry.storage.aliases import AliasStore
 from lakeferry.storage.folder import FolderStore
+from lakeferry.storage.local_store import LocalStore
 from tests.support.http_proxy import CountingProxy, SeenRequest, Spoil
 from tests.support.servers import S3Bucket, S3Server
 from tests.support.stores import DictStore
 
 MIB = 1 << 20
 NAMES = ["part=1/a b+c%20d.parquet", "ünï/çödé=x&y?z#.o", "empty"]
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 @pytest.fixture
@@ -273,3 +280,54 @@ class TestElsewhere:
         source = DictStore({"x": b"1"})
         assert open_store(str(tmp_path)).copy_from(source, "x", "x", lambda _: None) is None
         assert source.copy_from(open_store(str(tmp_path)), "x", "x", lambda _: None) is None
+
+
+class TestReadingInPieces:
+    @pytest.fixture(params=["local", "memory", "dict", "s3"])
+    def store(self, request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+        if request.param == "s3":
+            bucket: S3Bucket = request.getfixturevalue("s3_bucket")
+            return open_store(f"{bucket.uri}/t", bucket.storage_options)
+        places = {"local": str(tmp_path), "memory": f"memory://{uuid.uuid4().hex}"}
+        return (
+            open_store(places[request.param])
+            if request.param in places
+            else DictStore(clock=now_ms)
+        )
+
+    def test_all_pieces_are_of_one_object(self, store: Store) -> None:
+        store.put("x", b"0123456789")
+        with store.open("x") as opened:
+            assert opened.size_bytes == 10
+            assert opened.read(0, 4) + opened.read(4, 6) == b"0123456789"
+            assert opened.read(8, 10) == b"89"
+            opened.check()
+
+    @pytest.mark.parametrize("data", [b"abcdefghij", b"ab", b"abcdefghijklm"])
+    def test_a_replaced_object_is_not_mixed(self, store: Store, data: bytes) -> None:
+        store.put("x", b"0123456789")
+        with store.open("x") as opened:
+            found = opened.read(0, 4)
+            time.sleep(0.01)
+            store.put("x", data)
+            # Either the pieces are of the first object, or reading fails.
+            with suppress(StorageUnavailable):
+                found += opened.read(4, 6)
+                opened.check()
+                assert found == b"0123456789"
+                assert isinstance(store, LocalStore)
+
+    def test_a_file_that_is_changed_in_place_is_refused(self, tmp_path: Path) -> None:
+        (tmp_path / "x").write_bytes(b"0123456789")
+        with open_store(str(tmp_path)).open("x") as opened:
+            opened.read(0, 4)
+            time.sleep(0.01)
+            (tmp_path / "x").write_bytes(b"ab")
+            with pytest.raises(StorageUnavailable, match="took its name"):
+                opened.read(4, 6)
+            with pytest.raises(StorageUnavailable, match="took its name"):
+                opened.check()
+
+    def test_a_missing_object(self, store: Store) -> None:
+        with pytest.raises(ObjectNotFound):
+            store.open("none")

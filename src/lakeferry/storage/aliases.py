@@ -15,6 +15,7 @@ from typing import TypeVar
 from lakeferry.errors import ObjectNotFound
 from lakeferry.storage.store import (
     ObjectInfo,
+    OpenedObject,
     Partial,
     PartsUpload,
     SignedPut,
@@ -84,6 +85,10 @@ class AliasStore(Store):
     def get_range(self, path: str, start: int, length: int) -> bytes:
         """Get a part of an object."""
         return self._read(path, lambda name: self.below.get_range(name, start, length))
+
+    def open(self, path: str) -> OpenedObject:
+        """Open an object."""
+        return self._read(path, self.below.open)
 
     def get_many(self, paths: Sequence[str]) -> builtins.list[bytes]:
         """Get many objects, by one call unless an alias's object is gone."""

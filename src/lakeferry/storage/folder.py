@@ -6,7 +6,7 @@ import builtins
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from lakeferry.storage.store import ObjectInfo, Partial, PartsUpload, SignedPut, Store
+from lakeferry.storage.store import ObjectInfo, OpenedObject, Partial, PartsUpload, SignedPut, Store
 
 
 class FolderStore(Store):
@@ -48,6 +48,10 @@ class FolderStore(Store):
     def get_range(self, path: str, start: int, length: int) -> bytes:
         """Get a part of an object."""
         return self._whole.get_range(self._lead + path, start, length)
+
+    def open(self, path: str) -> OpenedObject:
+        """Open an object."""
+        return self._whole.open(self._lead + path)
 
     def get_many(self, paths: Sequence[str]) -> builtins.list[bytes]:
         """Get many objects."""

@@ -60,11 +60,13 @@ from lakeferry.storage.local_leftovers import drop_leftovers
 from lakeferry.storage.object_parts import LocalPartsUpload, drop_local, part_bytes
 from lakeferry.storage.store import (
     ObjectInfo,
+    OpenedObject,
     Partial,
     PartsUpload,
     Store,
     StoreConfig,
     exactly,
+    replaced_meanwhile,
 )
 from lakeferry.storage.uris import check_object_name, local_path
 
@@ -199,6 +201,11 @@ class LocalStore(Store):
             raise InvalidInput("a range can't have a negative start or length")
         self.calls.add("RANGE", path)
         return self._read(path, start, length)
+
+    def open(self, path: str) -> OpenedObject:
+        """Open the file, which stays the same file if another one takes its name."""
+        self.calls.add("HEAD", path)
+        return _OpenedFile(self, path)
 
     def get_many(self, paths: Sequence[str]) -> builtins.list[bytes]:
         """Read one file after the other; threads would be slower for cached files."""
@@ -431,6 +438,13 @@ class LocalStore(Store):
         except OSError as error:
             self._refuse(error, path)
         try:
+            return self._pread(fd, path, start, length)
+        finally:
+            os.close(fd)
+
+    def _pread(self, fd: int, path: str, start: int, length: int | None) -> bytes:
+        """Read a part of an open file, or all from ``start`` on."""
+        try:
             if length is None:
                 length = os.fstat(fd).st_size
             data = os.pread(fd, length, start)
@@ -441,12 +455,10 @@ class LocalStore(Store):
                 if not more:
                     break
                 data += more
-            self.calls.add_bytes(len(data))
-            return data
         except OSError as error:
             self._refuse(error, path)
-        finally:
-            os.close(fd)
+        self.calls.add_bytes(len(data))
+        return data
 
     def _is_taken(self, path: str) -> bool:
         """Return whether a name is taken; then its object survives a crash."""
@@ -533,6 +545,36 @@ class LocalStore(Store):
                 **fields,
             ) from error
         raise StorageUnavailable(f"can't use {where}", cause=cause, **fields) from error
+
+
+class _OpenedFile(OpenedObject):
+    """A file that is open; some programs change files in place."""
+
+    def __init__(self, store: LocalStore, path: str) -> None:
+        self._store = store
+        self._path = path
+        self._held = contextlib.ExitStack()
+        self._fd = self._held.enter_context(store._opened(path))
+        self._before = self._state()
+        self.size_bytes = self._before[0]
+
+    def read(self, start: int, length: int) -> bytes:
+        self._store.calls.add("RANGE", self._path)
+        data = self._store._pread(self._fd, self._path, start, length)
+        if start + len(data) < min(start + length, self.size_bytes):
+            raise replaced_meanwhile(self._store.uri, self._path)
+        return data
+
+    def check(self) -> None:
+        if self._state() != self._before:
+            raise replaced_meanwhile(self._store.uri, self._path)
+
+    def close(self) -> None:
+        self._held.close()
+
+    def _state(self) -> tuple[int, int]:
+        found = os.fstat(self._fd)
+        return found.st_size, found.st_mtime_ns
 
 
 class _LocalPartial(Partial):

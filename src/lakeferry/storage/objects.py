@@ -37,6 +37,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar, cast
 
@@ -53,16 +54,18 @@ from lakeferry.storage.multipart import S3PartsUpload, S3Uploads
 from lakeferry.storage.sigv4 import key_of, signed_anew
 from lakeferry.storage.store import (
     ObjectInfo,
+    OpenedObject,
     PartsUpload,
     SignedPut,
     Store,
     StoreConfig,
     exactly,
+    replaced_meanwhile,
 )
 from lakeferry.storage.uris import check_object_name
 
 if TYPE_CHECKING:
-    from obstore import ObjectMeta, PutMode, UpdateVersion
+    from obstore import GetOptions, ObjectMeta, PutMode, UpdateVersion
 
 _T = TypeVar("_T")
 
@@ -208,6 +211,29 @@ class ObjectStore(Store):
                 return b""
         self.calls.add_bytes(len(data))
         return data
+
+    def open(self, path: str) -> OpenedObject:
+        """Open the object that has the name now, by its ETag."""
+        self.calls.add("HEAD", path)
+        key = self._key(path)
+        with self._translated(path):
+            meta = obstore.head(self._client, key)
+        etag = meta["e_tag"]
+        if etag is None or isinstance(self._client, MemoryStore):
+            return super().open(path)
+
+        def read(start: int, length: int) -> bytes:
+            self.calls.add("RANGE", path)
+            options: GetOptions = {"range": (start, start + length), "if_match": etag}
+            with self._translated(path):
+                try:
+                    data = bytes(obstore.get(self._client, key, options=options).bytes())
+                except PreconditionError as error:
+                    raise replaced_meanwhile(self.uri, path) from error
+            self.calls.add_bytes(len(data))
+            return data
+
+        return _ByETag(meta["size"], read)
 
     def get_many(self, paths: Sequence[str]) -> builtins.list[bytes]:
         """Fetch with a bounded number of requests at a time."""
@@ -434,6 +460,20 @@ class ObjectStore(Store):
         except RAISED as error:
             refused = self._clients.failed_renewal(error)
             raise refused or as_ours(error, path, self.uri, changes=changes) from error
+
+
+@dataclass(frozen=True, slots=True)
+class _ByETag(OpenedObject):
+    """An object whose every request names its ETag."""
+
+    size_bytes: int
+    fetch: Callable[[int, int], bytes]
+
+    def read(self, start: int, length: int) -> bytes:
+        return self.fetch(start, length)
+
+    def check(self) -> None:
+        """Do nothing: the store has checked each request."""
 
 
 def concurrently(act: Callable[[str], _T], items: Sequence[str]) -> builtins.list[_T]:

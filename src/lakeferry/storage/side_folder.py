@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from lakeferry.errors import Forbidden, ObjectNotFound
-from lakeferry.storage.store import ObjectInfo, Store, StoreConfig, in_order
+from lakeferry.storage.store import ObjectInfo, OpenedObject, Store, StoreConfig, in_order
 
 _T = TypeVar("_T")
 
@@ -71,6 +71,10 @@ class Aside(Store):
     def get_range(self, path: str, start: int, length: int) -> bytes:
         """Get a part of an object."""
         return self._read(path, lambda store: store.get_range(path, start, length))
+
+    def open(self, path: str) -> OpenedObject:
+        """Open an object."""
+        return self._read(path, lambda store: store.open(path))
 
     def get_many(self, paths: Sequence[str]) -> builtins.list[bytes]:
         """Get many objects; one by one where some may be kept aside."""

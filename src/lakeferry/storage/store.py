@@ -27,6 +27,7 @@ import builtins
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Self
 
 from lakeferry.errors import ObjectNotFound, StorageUnavailable
 from lakeferry.storage.call_counts import Calls
@@ -98,6 +99,32 @@ class PartsUpload(ABC):
         If the bytes are read here, they pass through ``checked``; if that raises, neither the
         object nor the parts are kept.
         """
+
+
+class OpenedObject(ABC):
+    """An object that is read in several requests, all of which see the same bytes."""
+
+    size_bytes: int
+
+    @abstractmethod
+    def read(self, start: int, length: int) -> bytes:
+        """Return ``length`` bytes from ``start``; safe to call from several threads.
+
+        Raises ``StorageUnavailable`` if another object has the name by now.
+        """
+
+    @abstractmethod
+    def check(self) -> None:
+        """Raise as :meth:`read` does if earlier reads may have seen another object."""
+
+    def close(self) -> None:  # noqa: B027
+        """Release what reading needs."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 class Partial(ABC):
@@ -192,6 +219,13 @@ class Store(ABC):
     @abstractmethod
     def get_range(self, path: str, start: int, length: int) -> bytes:
         """Return ``length`` bytes from ``start``; fewer only where the object ends."""
+
+    def open(self, path: str) -> OpenedObject:
+        """Open an object to read it in several requests; ``ObjectNotFound`` if it is missing.
+
+        This default implementation compares size and time at the end with those at the beginning.
+        """
+        return _Compared(self, path)
 
     @abstractmethod
     def get_many(self, paths: Sequence[str]) -> builtins.list[bytes]:
@@ -343,6 +377,34 @@ class Store(ABC):
         so call it when no download is to be resumed.
         """
         return 0
+
+
+class _Compared(OpenedObject):
+    """Compares an object's size and time before and after."""
+
+    def __init__(self, store: Store, path: str) -> None:
+        self._store = store
+        self._before = store.head(path)
+        self.size_bytes = self._before.size_bytes
+
+    def read(self, start: int, length: int) -> bytes:
+        return self._store.get_range(self._before.path, start, length)
+
+    def check(self) -> None:
+        if self._store.head(self._before.path) != self._before:
+            raise replaced_meanwhile(self._store.uri, self._before.path)
+
+
+def replaced_meanwhile(uri: str, path: str) -> StorageUnavailable:
+    """Return the error of an object that was replaced while it was read."""
+    return StorageUnavailable(
+        f"can't read {path!r} in {uri}",
+        cause="another object took its name meanwhile",
+        remedy="try again; if it happens again, find out which program replaces this file",
+        path=path,
+        uri=uri,
+        outcome_unknown=False,
+    )
 
 
 def in_order(info: ObjectInfo) -> bytes:

@@ -22,12 +22,12 @@ class Gated(DictStore):
 
     def __init__(self, refused: str = "") -> None:
         super().__init__()
-        self.open = threading.Event()
+        self.gate = threading.Event()
         self.calls_made: list[list[str]] = []
         self.refused = refused
 
     def put_many(self, objects: Mapping[str, bytes]) -> None:
-        assert self.open.wait(10)
+        assert self.gate.wait(10)
         self.calls_made.append(list(objects))
         if self.refused in objects:
             raise StorageUnavailable("no room")
@@ -46,7 +46,7 @@ def written(store: Gated, wrong: str = "") -> dict[str, BaseException | None]:
             await writer.put(path, data, Multihash.sha3_256(named))
 
         tasks = [asyncio.create_task(put(path, data)) for path, data in DATA.items()]
-        asyncio.get_running_loop().call_soon(store.open.set)
+        asyncio.get_running_loop().call_soon(store.gate.set)
         ended = await asyncio.gather(*tasks, return_exceptions=True)
         threads.close()
         return ended
@@ -91,7 +91,7 @@ def test_whoever_is_cancelled_holds_up_nobody() -> None:
         first.cancel()
         with pytest.raises(asyncio.CancelledError):
             await first
-        store.open.set()
+        store.gate.set()
         await second
         threads.close()
 
