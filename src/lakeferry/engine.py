@@ -170,6 +170,8 @@ class CopyTotals:
     """Paths as the source's log has them; at most a thousand."""
     renamed: int = 0
     """How many references have a different path at the target."""
+    by_store_bytes: int = 0
+    """How many of the bytes the stores copied themselves, without sending them here."""
 
 
 @dataclass(frozen=True, slots=True)

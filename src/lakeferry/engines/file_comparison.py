@@ -73,12 +73,12 @@ class Looker:
         store, name = places.find(pair[f"path_{side}"])
         size_bytes = pair[f"size_{side}"]
         try:
-            read = self._hands.digest(store, name, size_bytes)
+            size, digest = self._hands.fingerprint(store, name, size_bytes, hashlib.sha256)
         except Gone:
             self._ended(size_bytes or 0, None)
             return None
-        self._ended(read.size_bytes, read.size_bytes)
-        return read.sha256.hex()
+        self._ended(size, size)
+        return digest.hex()
 
     def _vector_digest(self, places: CopyPlaces, pair: Pair, side: str) -> str | None:
         """Return the SHA-256 of a deletion vector, or ``None`` if there is none."""

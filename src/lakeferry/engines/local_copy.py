@@ -58,6 +58,7 @@ def copy_locally(
         tally.missing_count,
         tuple(tally.missing),
         pc.sum(named["renamed"]).as_py() or 0,
+        tally.by_store_bytes,
     )
 
 

@@ -23,9 +23,16 @@ from dataclasses import dataclass
 from typing import Self, TypeVar
 
 from lakeferry.engines.file_passes import FilePasses
-from lakeferry.errors import CorruptLog, InvalidInput, ObjectNotFound, UnsupportedFeature
+from lakeferry.errors import (
+    CorruptLog,
+    InvalidInput,
+    ObjectNotFound,
+    StorageUnavailable,
+    UnsupportedFeature,
+)
 from lakeferry.log import file_identity
-from lakeferry.storage import Store, StoreConfig
+from lakeferry.storage import OpenedObject, Store, StoreConfig
+from lakeferry.storage.store import REPLACED
 from lakeferry.storage.uris import (
     container_and_name,
     decode_name,
@@ -49,10 +56,10 @@ Done = TypeVar("Done")
 
 @dataclass(frozen=True, slots=True)
 class Copied:
-    """One object that was copied: its size and the SHA-256 of its bytes."""
+    """One object that was copied; ``by_store`` if its bytes didn't pass through this process."""
 
     size_bytes: int
-    sha256: bytes
+    by_store: bool = False
 
 
 class Gone(Exception):
@@ -176,30 +183,20 @@ class Hands:
 
         The log may be wrong: the object is copied as it is. Raises :class:`Gone`.
         """
+        pieces = _Pieces(self._moved)
+        size = target.copy_from(source, name, new_name, pieces.add)
+        if size is not None:
+            pieces.end(size)
+            return Copied(size, by_store=True)
+        pieces.take_back()
         if size_bytes is None or size_bytes <= SMALL_COPY_BYTES:
             data = fetch_small(source, name, size_bytes)
             if data is not None:
                 target.put(new_name, data)
-                return Copied(len(data), hashlib.sha256(data).digest())
-        digest = hashlib.sha256()
-        with self._large:
-            size = _asked(lambda: source.head(name).size_bytes)
-            chunks = self.chunks(source, name, size, self._seen(digest))
-            target.put_stream(new_name, chunks, size)
-        return Copied(size, digest.digest())
-
-    def _seen(self, digest: hashlib._Hash) -> Callable[[bytes], None]:
-        """Return what takes each piece of a large object: it is hashed and reported."""
-
-        def see(chunk: bytes) -> None:
-            digest.update(chunk)
-            self._moved(len(chunk))
-
-        return see
-
-    def digest(self, source: Store, name: str, size_bytes: int | None) -> Copied:
-        """Return size and SHA-256 of an object of about that size. Raises :class:`Gone`."""
-        return Copied(*self.fingerprint(source, name, size_bytes, hashlib.sha256))
+                return Copied(len(data))
+        with self._large, _asked(lambda: source.open(name)) as opened:
+            target.put_stream(new_name, self._pieces(opened, self._moved), opened.size_bytes)
+            return Copied(opened.size_bytes)
 
     def fingerprint(
         self,
@@ -208,32 +205,33 @@ class Hands:
         size_bytes: int | None,
         algorithm: Callable[[], hashlib._Hash],
     ) -> tuple[int, bytes]:
-        """Return the size and the digest of an object of about that size."""
+        """Return the size and the digest of an object of about that size. Raises :class:`Gone`."""
         digest = algorithm()
         if size_bytes is None or size_bytes <= SMALL_COPY_BYTES:
             data = fetch_small(source, name, size_bytes)
             if data is not None:
                 digest.update(data)
                 return len(data), digest.digest()
-        with self._large:
-            size = _asked(lambda: source.head(name).size_bytes)
-            for _ in self.chunks(source, name, size, self._seen(digest)):
-                pass
-        return size, digest.digest()
+        with self._large, _asked(lambda: source.open(name)) as opened:
+            for piece in self._pieces(opened, self._moved):
+                digest.update(piece)
+            return opened.size_bytes, digest.digest()
 
-    def chunks(
-        self, source: Store, name: str, size_bytes: int, see: Callable[[bytes], None]
-    ) -> Iterator[bytes]:
-        """Yield an object's bytes in order, fetched a few ranges ahead; ``see`` gets them first."""
+    def _pieces(self, opened: OpenedObject, moved: Callable[[int], None]) -> Iterator[bytes]:
+        """Yield an object's bytes in order, fetched a few ranges ahead; ``moved`` gets their sizes.
+
+        Fails at the end at the latest if another object has taken the name meanwhile.
+        """
 
         def fetch(start: int) -> bytes:
-            length = min(CHUNK_BYTES, size_bytes - start)
-            return _asked(lambda: source.get_range(name, start, length))
+            length = min(CHUNK_BYTES, opened.size_bytes - start)
+            return _asked(lambda: opened.read(start, length))
 
-        starts = range(0, size_bytes, CHUNK_BYTES)
-        for chunk in _ahead(self._chunks, CHUNKS_AT_ONCE, fetch, starts):
-            see(chunk)
-            yield chunk
+        starts = range(0, opened.size_bytes, CHUNK_BYTES)
+        for piece in _ahead(self._chunks, CHUNKS_AT_ONCE, fetch, starts):
+            moved(len(piece))
+            yield piece
+        _asked(opened.check)
 
     @contextmanager
     def held(
@@ -256,19 +254,48 @@ class Hands:
                 yield data, FilePasses(lambda _: None, len(data), passes)
                 return
         with self._large:
-            found = _asked(lambda: source.head(name))
-            began(found.size_bytes)
-            counted = FilePasses(self._moved, found.size_bytes, passes)
-            whole = io.BytesIO()
-            chunks = self.chunks(source, name, found.size_bytes, lambda _: None)
-            for chunk in counted.over(0, chunks, found.size_bytes):
-                whole.write(chunk)
-            is_same = _asked(lambda: source.head(name)) == found
-            if is_same and whole.tell() == found.size_bytes:
-                yield whole.getvalue(), counted
-            else:
-                # It was replaced meanwhile: ranges of two objects don't make up either of them.
-                yield _asked(lambda: source.get(name)), counted
+            with _asked(lambda: source.open(name)) as opened:
+                began(opened.size_bytes)
+                counted = FilePasses(self._moved, opened.size_bytes, passes)
+                pieces = self._pieces(opened, lambda _: None)
+                whole = io.BytesIO()
+                try:
+                    for piece in counted.over(0, pieces, opened.size_bytes):
+                        whole.write(piece)
+                    data = whole.getvalue()
+                except StorageUnavailable as failed:
+                    if failed.fields.get("reason") != REPLACED:
+                        raise
+                    # An engine may replace a checkpoint by an equal one.
+                    data = _asked(lambda: source.get(name))
+            yield data, counted
+
+
+class _Pieces:
+    """Reports the pieces of one object if it is large; safe to use from several threads."""
+
+    def __init__(self, moved: Callable[[int], None]) -> None:
+        self._moved = moved
+        self._lock = threading.Lock()
+        self._bytes = self._told_bytes = 0
+
+    def add(self, size_bytes: int) -> None:
+        """Count a piece."""
+        with self._lock:
+            self._bytes += size_bytes
+            if self._bytes > SMALL_COPY_BYTES:
+                self._moved(self._bytes - self._told_bytes)
+                self._told_bytes = self._bytes
+
+    def end(self, size_bytes: int) -> None:
+        """Count what nobody has reported of a complete object."""
+        if size_bytes != self._bytes:
+            self.add(size_bytes - self._bytes)
+
+    def take_back(self) -> None:
+        """Report that all pieces have to be copied again."""
+        if self._told_bytes:
+            self._moved(-self._told_bytes)
 
 
 def fetch_small(source: Store, name: str, size_bytes: int | None) -> bytes | None:

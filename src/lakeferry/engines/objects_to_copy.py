@@ -126,6 +126,7 @@ class CopyTally:
 
     objects: int = 0
     size_bytes: int = 0
+    by_store_bytes: int = 0
     missing_count: int = 0
     missing: list[str] = field(default_factory=list)
 
@@ -134,6 +135,7 @@ class CopyTally:
         if copied is not None:
             self.objects += 1
             self.size_bytes += copied.size_bytes
+            self.by_store_bytes += copied.size_bytes if copied.by_store else 0
             return
         self.missing_count += 1
         if len(self.missing) < LISTED_MISSING:

@@ -16,12 +16,21 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from lakeferry.storage.call_counts import Calls
-from lakeferry.storage.store import ObjectInfo, Partial, PartsUpload, SignedPut, Store, StoreConfig
+from lakeferry.storage.store import (
+    ObjectInfo,
+    OpenedObject,
+    Partial,
+    PartsUpload,
+    SignedPut,
+    Store,
+    StoreConfig,
+)
 from lakeferry.storage.uris import normalise, split
 
 __all__ = [
     "Calls",
     "ObjectInfo",
+    "OpenedObject",
     "Partial",
     "PartsUpload",
     "SignedPut",

@@ -23,7 +23,7 @@ _KEPT_CONNECTIONS = 32
 _LARGEST_ANSWER_BYTES = 16 << 20
 
 
-def answer(
+def http_answer(
     method: str, url: str, headers: Mapping[str, str], body: bytes | None
 ) -> tuple[int, bytes]:
     """Send a request, and return the status and the content of its answer.

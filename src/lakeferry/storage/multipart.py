@@ -120,7 +120,7 @@ class S3Uploads:
         """Return the content of the answer, empty for a status in ``fine``."""
         url = self.urls(method, [query], [headers or {}], _LASTS_S, of_bucket=of_bucket)[0]
         for pause_s in (*_PAUSES_S, None):
-            status, content = http_pool.answer(method, url, headers or {}, body)
+            status, content = http_pool.http_answer(method, url, headers or {}, body)
             if status not in _BUSY or pause_s is None:
                 break
             time.sleep(pause_s)

@@ -379,6 +379,10 @@ class Store(ABC):
         return 0
 
 
+REPLACED = "replaced"
+"""The reason in the error of an object that was replaced while it was read."""
+
+
 class _Compared(OpenedObject):
     """Compares an object's size and time before and after."""
 
@@ -403,6 +407,7 @@ def replaced_meanwhile(uri: str, path: str) -> StorageUnavailable:
         remedy="try again; if it happens again, find out which program replaces this file",
         path=path,
         uri=uri,
+        reason=REPLACED,
         outcome_unknown=False,
     )
 

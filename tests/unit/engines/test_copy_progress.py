@@ -28,7 +28,7 @@ from lakeferry.engines.object_copy import Hands
 from lakeferry.errors import CorruptLog
 from lakeferry.log import checkpoint_read
 from lakeferry.log.rewrite import Absolute, Listed, rewrite_parquet
-from lakeferry.storage import StoreConfig, open_store
+from lakeferry.storage import StoreConfig, local_durability, open_store
 from lakeferry.table import DeltaLog
 from tests.support.history import Append, Checkpoint, History, Kind, Layout
 from tests.support.stores import DictStore
@@ -38,7 +38,7 @@ def test_a_large_object_is_told_piece_by_piece(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(object_copy, "SMALL_COPY_BYTES", 10)
-    monkeypatch.setattr(object_copy, "CHUNK_BYTES", 10)
+    monkeypatch.setattr(local_durability, "_COPIED_AT_ONCE", 10)
     source, target = open_store(str(tmp_path / "a")), open_store(str(tmp_path / "b"))
     sizes = {"large": 35, "small": 5}
     for name, size in sizes.items():
@@ -48,7 +48,7 @@ def test_a_large_object_is_told_piece_by_piece(
     with Hands(1, progress.moved) as hands:
         for name, size in sizes.items():
             progress.ended(size, hands.copy(source, name, target, name, size).size_bytes)
-    assert told == [(0, 0), (10, 0), (20, 0), (30, 0), (35, 0), (35, 1), (40, 2)]
+    assert told == [(0, 0), (20, 0), (30, 0), (35, 0), (35, 1), (40, 2)]
     assert target.get("large") == source.get("large")
 
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -261,7 +260,7 @@ class TestLargeObjects:
         with Hands(parallel) as hands:
             copied = hands.copy(source, "a", target, "b", said)
         assert target.objects == {"b": whole}
-        assert (copied.size_bytes, copied.sha256) == (size, hashlib.sha256(whole).digest())
+        assert copied.size_bytes == size
 
     @pytest.mark.parametrize("stated", [None, 1_000, 1])
     def test_what_is_gone_leaves_nothing(self, stated: int | None) -> None:

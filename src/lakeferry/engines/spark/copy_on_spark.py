@@ -97,6 +97,7 @@ def _copy_little(
         len(missing),
         tuple(missing[: objects_to_copy.LISTED_MISSING]),
         pc.sum(named["renamed"]).as_py() or 0,
+        sum(row["by_store_bytes"] for row in told),
     )
 
 
@@ -198,9 +199,9 @@ def _copy_rows(
                 amount=amount,
                 counters=counters,
             ):
-                names = ("objects", "bytes", "missing_count")
+                names = ("objects", "bytes", "missing_count", "by_store_bytes")
                 (total,) = results.agg(*(sql.sum(name).alias(name) for name in names)).collect()
-            objects, size_bytes, missing_count = (total[name] for name in names)
+            objects, size_bytes, missing_count, by_store = (total[name] for name in names)
             missing = _missing(results) if missing_count else ()
         finally:
             results.unpersist()
@@ -211,7 +212,7 @@ def _copy_rows(
             f"{missing_count} missing",
             remedy="try again: what was copied isn't copied again",
         )
-    return CopyTotals(objects, size_bytes, skipped, missing_count, missing, renamed)
+    return CopyTotals(objects, size_bytes, skipped, missing_count, missing, renamed, by_store)
 
 
 def _packed(rows: DataFrame, packing: task_sizes.Packing) -> DataFrame:

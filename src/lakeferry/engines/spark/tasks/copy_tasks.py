@@ -34,6 +34,7 @@ COPIED = pa.schema(
     [
         pa.field("objects", pa.int64()),
         pa.field("bytes", pa.int64()),
+        pa.field("by_store_bytes", pa.int64()),
         pa.field("missing_count", pa.int64()),
         pa.field("missing", pa.list_(pa.string())),
     ]
@@ -116,7 +117,13 @@ def copy_batches(
         ):
             tally.add(path, copied)
             progress.ended(size or 0, copied.size_bytes if copied else None)
-    row = [[tally.objects], [tally.size_bytes], [tally.missing_count], [tally.missing]]
+    row = [
+        [tally.objects],
+        [tally.size_bytes],
+        [tally.by_store_bytes],
+        [tally.missing_count],
+        [tally.missing],
+    ]
     yield pa.RecordBatch.from_arrays(
         [pa.array(value, kind.type) for value, kind in zip(row, COPIED, strict=True)],
         schema=COPIED,

@@ -193,7 +193,13 @@ def test_a_task_copies_its_rows_and_tells_of_them_once(tmp_path: Path) -> None:
     (told,) = copy_tasks.copy_batches(*places, batches, progress)
     assert counted[-1] == (sum(sizes) + 5, 4)
     assert told.to_pylist() == [
-        {"objects": 3, "bytes": sum(sizes), "missing_count": 1, "missing": ["gone"]}
+        {
+            "objects": 3,
+            "bytes": sum(sizes),
+            "by_store_bytes": sum(sizes),
+            "missing_count": 1,
+            "missing": ["gone"],
+        }
     ]
     assert [info.path for info in target.list("")] == names
     assert list(copy_tasks.copy_batches(*places, empty, progress)) == []
