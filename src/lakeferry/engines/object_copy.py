@@ -16,7 +16,7 @@ import hashlib
 import io
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -197,6 +197,26 @@ class Hands:
         with self._large, _asked(lambda: source.open(name)) as opened:
             target.put_stream(new_name, self._pieces(opened, self._moved), opened.size_bytes)
             return Copied(opened.size_bytes)
+
+    def copy_together(
+        self, source: Store, target: Store, objects: Mapping[str, str]
+    ) -> dict[str, Copied]:
+        """Copy small objects by few calls, given their names by their new names.
+
+        Returns those that were copied; the others have to be copied one by one.
+        """
+        sizes = target.copy_many_from(source, objects)
+        copied = {name: Copied(size, by_store=True) for name, size in sizes.items()}
+        rest = [name for name in objects if name not in copied]
+        # What one store has but doesn't copy is missing, or another place's.
+        if rest and not copied:
+            try:
+                data = source.get_many([objects[name] for name in rest])
+            except ObjectNotFound:
+                return copied
+            target.put_many(dict(zip(rest, data, strict=True)))
+            copied |= {name: Copied(len(each)) for name, each in zip(rest, data, strict=True)}
+        return copied
 
     def fingerprint(
         self,

@@ -5,8 +5,9 @@ Everything is done on Arrow tables; engines differ in how many rows a table has.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,8 +27,11 @@ LISTED = pa.schema([pa.field("name", pa.string()), pa.field("size", pa.int64())]
 
 _PAGE_ROWS = 16_384
 _BATCH_ROWS = 1_024
+_TOGETHER_OBJECTS = 256
+_TOGETHER_BYTES = 8 * 1024 * 1024
 _ODD = r"//|(?:^|/)\.\.?(?:/|$)"
 
+_Row = tuple[str, str, int | None]
 CopyOutcome = tuple[str, int | None, Copied | None]
 """A path, the size in the log, and the copied object: ``None`` if it is missing."""
 
@@ -101,15 +105,49 @@ def copy_each(
 ) -> Iterator[CopyOutcome]:
     """Copy all rows of :data:`WANTED`, and yield the result of each, in order."""
 
-    def copy(row: tuple[str, str, int | None]) -> CopyOutcome:
+    def copy_one(row: _Row, done: Mapping[str, Copied]) -> CopyOutcome:
         path, new_name, size = row
+        if new_name in done:
+            return path, size, done[new_name]
         store, name = places.find(path)
         try:
             return path, size, hands.copy(store, name, target, new_name, size)
         except Gone:
             return path, size, None
 
-    return hands.each(copy, _rows(batches))
+    def copy(rows: Sequence[_Row]) -> list[CopyOutcome]:
+        done: Mapping[str, Copied] = {}
+        if len(rows) > 1:
+            found = {new_name: places.find(path) for path, new_name, _ in rows}
+            here = {new: name for new, (store, name) in found.items() if store is places.table}
+            done = hands.copy_together(places.table, target, here)
+        return [copy_one(row, done) for row in rows]
+
+    together = target.writes_together and hands.parallel > 1
+    groups = _groups(_rows(batches)) if together else ([row] for row in _rows(batches))
+    return chain.from_iterable(hands.each(copy, groups))
+
+
+def _groups(rows: Iterator[_Row]) -> Iterator[list[_Row]]:
+    """Put small objects together that follow each other; others stay alone."""
+    group: list[_Row] = []
+    size_bytes = 0
+    for row in rows:
+        is_small = row[2] is not None and row[2] <= _TOGETHER_BYTES // 8
+        if group and (
+            not is_small
+            or len(group) == _TOGETHER_OBJECTS
+            or size_bytes + (row[2] or 0) > _TOGETHER_BYTES
+        ):
+            yield group
+            group, size_bytes = [], 0
+        if is_small:
+            group.append(row)
+            size_bytes += row[2] or 0
+        else:
+            yield [row]
+    if group:
+        yield group
 
 
 def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, str, int | None]]:

@@ -20,7 +20,7 @@ import mmap
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 
 from lakeferry.errors import StorageUnavailable
 from lakeferry.storage.process_identity import this_process
@@ -157,7 +157,7 @@ class OpenFolder:
         name = _temporary_name()
         new_fd = self.open_hidden(name, os.O_WRONLY | os.O_EXCL)
         try:
-            _copy(fd, new_fd, size_bytes, moved)
+            copy_bytes(fd, new_fd, size_bytes, moved)
             os.fsync(new_fd)
         except BaseException:
             self.remove(name)
@@ -165,31 +165,6 @@ class OpenFolder:
         finally:
             os.close(new_fd)
         return name
-
-    def write_all(self, objects: Mapping[str, bytes]) -> None:
-        """Write small objects under hidden names, sync once, and give them their names."""
-        hidden: dict[str, str] = {}
-        token = secrets.token_hex(8)
-        try:
-            for number, (name, data) in enumerate(objects.items()):
-                temporary = hidden[name] = _temporary_name(f"{token}-{number}")
-                fd = self.open_hidden(temporary, os.O_WRONLY | os.O_EXCL)
-                try:
-                    _write(fd, data)
-                    if _SYNC is None:
-                        os.fsync(fd)
-                finally:
-                    os.close(fd)
-            # One sync of the whole file system is cheaper than an fsync of each file.
-            if _SYNC is not None and _SYNC(self.fd) != 0:
-                code = ctypes.get_errno()
-                raise OSError(code, os.strerror(code), self._path)
-            for name, temporary in hidden.items():
-                os.rename(temporary, name, src_dir_fd=self.fd, dst_dir_fd=self.fd)
-        except BaseException:
-            for temporary in hidden.values():
-                self.remove(temporary)
-            raise
 
     def link_named(self, path: str) -> str | None:
         """Give a synced file a hidden name here, too; return it, or ``None`` if impossible."""
@@ -278,6 +253,59 @@ class OpenFolder:
             os.unlink(name, dir_fd=self.fd)
 
 
+class StagedFiles:
+    """Small files that are written under hidden names, synced together, and then given their names.
+
+    One sync of the whole file system is cheaper than an fsync of each file.
+    """
+
+    def __init__(self) -> None:
+        self._held = contextlib.ExitStack()
+        self._folders: dict[str, OpenFolder] = {}
+        self._hidden: list[tuple[OpenFolder, str, str]] = []
+        self._token = secrets.token_hex(8)
+
+    def __enter__(self) -> StagedFiles:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for folder, temporary, _name in self._hidden:
+            folder.remove(temporary)
+        self._held.close()
+
+    def add(self, path: str, fill: Callable[[int], None]) -> None:
+        """Make the file that will be at a path; ``fill`` writes to its descriptor."""
+        parent, _, name = path.rpartition("/")
+        folder = self._folders.get(parent)
+        if folder is None:
+            folder = self._folders[parent] = self._held.enter_context(OpenFolder(parent))
+        temporary = _temporary_name(f"{self._token}-{len(self._hidden)}")
+        fd = folder.open_hidden(temporary, os.O_WRONLY | os.O_EXCL)
+        self._hidden.append((folder, temporary, name))
+        try:
+            fill(fd)
+            if _SYNC is None:
+                os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def publish(self, checksum_of: Callable[[str], str]) -> list[OpenFolder]:
+        """Sync all, remove old checksums, give the names; return the folders, to be synced."""
+        if _SYNC is not None:
+            # A folder may be on another file system than its parent.
+            devices = {os.fstat(each.fd).st_dev: each for each in self._folders.values()}
+            for folder in devices.values():
+                if _SYNC(folder.fd) != 0:
+                    code = ctypes.get_errno()
+                    raise OSError(code, os.strerror(code))
+        while self._hidden:
+            folder, temporary, name = self._hidden[-1]
+            folder.remove(checksum_of(name))
+            folder.rename_over(temporary, name)
+            self._hidden.pop()
+        return list(self._folders.values())
+
+
 class KeptFile:
     """A hidden file beside a name, locked by one writer; it stays until it is renamed."""
 
@@ -316,7 +344,7 @@ class KeptFile:
         if self._direct is not None and end % _ALIGNED_BYTES == 0:
             rest = rest[self._write_past_cache(rest, end) :]
             os.lseek(self.fd, 0, os.SEEK_END)
-        _write(self.fd, rest)
+        write_bytes(self.fd, rest)
 
     def _write_past_cache(self, data: memoryview, at: int) -> int:
         """Write bytes directly to disk as far as possible; return their number.
@@ -391,17 +419,18 @@ def _temporary_name(unique: str | None = None) -> str:
 
 def _write_synced(fd: int, chunks: Iterable[bytes]) -> None:
     for chunk in chunks:
-        _write(fd, chunk)
+        write_bytes(fd, chunk)
     os.fsync(fd)
 
 
-def _write(fd: int, data: bytes | memoryview) -> None:
+def write_bytes(fd: int, data: bytes | memoryview) -> None:
+    """Write all of ``data``."""
     rest = memoryview(data)
     while rest:
         rest = rest[os.write(fd, rest) :]
 
 
-def _copy(fd: int, new_fd: int, size_bytes: int, moved: Callable[[int], None]) -> None:
+def copy_bytes(fd: int, new_fd: int, size_bytes: int, moved: Callable[[int], None]) -> None:
     """Copy bytes between two files in the kernel, which may share them instead of copying."""
     done = 0
     while done < size_bytes:
@@ -414,7 +443,7 @@ def _copy(fd: int, new_fd: int, size_bytes: int, moved: Callable[[int], None]) -
                 raise
             os.lseek(new_fd, done, os.SEEK_SET)
             chunk = os.pread(fd, min(_PAGES_BYTES * 8, length), done)
-            _write(new_fd, chunk)
+            write_bytes(new_fd, chunk)
             count = len(chunk)
         if not count:
             raise OSError(errno.EIO, "the file became shorter while it was copied")

@@ -38,6 +38,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -52,9 +53,12 @@ from lakeferry.storage.call_counts import Calls
 from lakeferry.storage.local_durability import (
     KeptFile,
     OpenFolder,
+    StagedFiles,
+    copy_bytes,
     is_temporary,
     remove_if_empty,
     sync_folder,
+    write_bytes,
 )
 from lakeferry.storage.local_leftovers import drop_leftovers
 from lakeferry.storage.object_parts import LocalPartsUpload, drop_local, part_bytes
@@ -80,6 +84,8 @@ _IN_THE_WAY = frozenset({errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.
 
 class LocalStore(Store):
     """Files below one folder, which need not exist yet."""
+
+    writes_together = True
 
     def __init__(self, config: StoreConfig) -> None:
         """Set the folder from ``config``; nothing is accessed before the first verb."""
@@ -217,19 +223,13 @@ class LocalStore(Store):
         self._replace(path, lambda folder: folder.write_named((data,)))
 
     def put_many(self, objects: Mapping[str, bytes]) -> None:
-        """Write beside the names, sync once for each folder, and rename over them."""
-        folders: dict[str, dict[str, bytes]] = {}
-        for path, data in objects.items():
-            self.calls.add("PUT", path)
-            parent, _, name = self._checked(path).rpartition("/")
-            folders.setdefault(parent, {})[name] = data
-        for parent, named in folders.items():
-            some = f"{parent}/{next(iter(named))}"
-            with self._writing(some), OpenFolder(parent) as folder:
-                for name in named:
-                    folder.remove(_checksum_of(name))
-                folder.write_all(named)
-                self._settle(folder, some)
+        """Write beside the names, sync once, and rename over them."""
+        with StagedFiles() as staged:
+            for path, data in objects.items():
+                self.calls.add("PUT", path)
+                with self._writing(path):
+                    staged.add(self._checked(path), partial(_write_to, data))
+            self._publish(staged, next(iter(objects), ""))
 
     def put_stream(self, path: str, chunks: Iterator[bytes], size_bytes: int) -> None:
         """Write chunk by chunk beside the name, sync, and rename over it."""
@@ -291,6 +291,28 @@ class LocalStore(Store):
                 return size
         except ObjectNotFound:
             return None
+
+    def copy_many_from(self, source: Store, objects: Mapping[str, str]) -> dict[str, int]:
+        """Copy files beside the names, sync once, and rename over them."""
+        sizes: dict[str, int] = {}
+        with StagedFiles() as staged:
+            for new_path, path in objects.items():
+                found, name = source.locate(path)
+                if not isinstance(found, LocalStore):
+                    continue
+                with contextlib.suppress(ObjectNotFound), found._opened(name) as fd:
+                    self.calls.add("COPY", new_path)
+                    size = os.fstat(fd).st_size
+                    with self._writing(new_path):
+                        staged.add(self._checked(new_path), partial(_copy_to, fd, size))
+                    sizes[new_path] = size
+            self._publish(staged, next(iter(sizes), ""))
+        return sizes
+
+    def _publish(self, staged: StagedFiles, path: str) -> None:
+        with self._writing(path):
+            for folder in staged.publish(_checksum_of):
+                self._settle(folder, path)
 
     @contextlib.contextmanager
     def _opened(self, path: str) -> Iterator[int]:
@@ -643,6 +665,14 @@ def _chunks_of(fd: int) -> Iterator[bytes]:
     while chunk := os.pread(fd, _CHUNK_BYTES, start):
         yield chunk
         start += len(chunk)
+
+
+def _write_to(data: bytes, fd: int) -> None:
+    write_bytes(fd, data)
+
+
+def _copy_to(source_fd: int, size_bytes: int, fd: int) -> None:
+    copy_bytes(source_fd, fd, size_bytes, lambda _: None)
 
 
 def _checksum_of(name: str) -> str:

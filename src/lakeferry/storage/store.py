@@ -161,6 +161,8 @@ class Store(ABC):
 
     config: StoreConfig
     calls: Calls
+    writes_together: bool = False
+    """Whether many small objects are written much faster by one call than one by one."""
 
     @property
     def uri(self) -> str:
@@ -320,6 +322,14 @@ class Store(ABC):
         was written, and the caller reads and writes the object.
         """
         return None
+
+    def copy_many_from(self, source: Store, objects: Mapping[str, str]) -> dict[str, int]:  # noqa: ARG002
+        """Copy small objects as :meth:`copy_from` does, in any order.
+
+        ``objects`` maps new names to names in the other store. Returns the sizes of those that
+        were copied by their new names. When it raises, some of them may have been copied.
+        """
+        return {}
 
     def restore_time(self, path: str, modified_ms: int) -> None:  # noqa: B027
         """Set a copy's modification time to that of the original, if the store can.
