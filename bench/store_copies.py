@@ -26,6 +26,7 @@ import tempfile
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -33,7 +34,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from support.measure import CHILD, Bar, child, report
+from support.measure import CHILD, Bar, child, counted, report
 
 ROOT = Path(__file__).resolve().parents[1]
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -72,6 +73,20 @@ def ours(argument: str) -> Callable[[], object]:
             return asdict(engine.copy(plan))
 
     return work
+
+
+def counts(source: str, target: str, files: int) -> tuple[dict[str, int], Counter[str]]:
+    """Return what a copy of so many files tells, and what it asks of the stores."""
+    from lakeferry.storage import open_store
+
+    store = open_store(source)
+    for number in range(files):
+        store.put(f"part-{number}.parquet", b"x" * KIB)
+    store.put(f"_delta_log/{0:020d}.json", log_of({f"part-{n}.parquet": KIB for n in range(files)}))
+    with counted() as calls:
+        done = ours(json.dumps(asdict(Job(source, target, {}))))()
+    assert isinstance(done, dict)
+    return done, calls
 
 
 def rclone(argument: str) -> Callable[[], object]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+import uuid
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,16 @@ from typing import Any
 import pytest
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
-COVERED = {"copies", "export", "managed", "protect", "redirect", "replay", "transfer"}
+COVERED = {
+    "copies",
+    "export",
+    "managed",
+    "protect",
+    "redirect",
+    "replay",
+    "store_copies",
+    "transfer",
+}
 
 
 @pytest.fixture
@@ -91,7 +101,25 @@ def test_a_copy_reads_and_writes_each_file_once(bench: Any, tmp_path: Path) -> N
     for files in (3, 30):
         copied, calls = copies.counts(files, 64, tmp_path / f"{files}")
         assert copied == files * 64
-        assert requests(calls) == {"GET": files + 2, "PUT": files, "LIST": 1}
+        assert requests(calls) == {"GET": 2, "COPY": files, "LIST": 1}
+
+
+@pytest.mark.parametrize("kind", ["disk", "one store"])
+def test_no_byte_of_a_file_passes_through_where_a_store_copies(
+    bench: Any, tmp_path: Path, kind: str
+) -> None:
+    root = f"memory://{uuid.uuid4().hex}" if kind == "one store" else str(tmp_path)
+    found = {
+        files: bench("store_copies").counts(f"{root}/{files}", f"{root}/to-{files}", files)
+        for files in (3, 30)
+    }
+    for files, (told, calls) in found.items():
+        assert told["objects"] == files
+        assert told["by_store_bytes"] == told["bytes"] == files * 1024
+        assert requests(calls) == {"GET": 2, "COPY": files, "LIST": 1}
+    (_, few), (_, many) = found.values()
+    # Besides, there is a longer commit to read.
+    assert many["bytes"] - few["bytes"] < 27 * 600
 
 
 def test_an_export_after_one_more_commit_reads_log_files_alone(bench: Any, tmp_path: Path) -> None:
@@ -107,10 +135,8 @@ def test_an_export_after_one_more_commit_reads_log_files_alone(bench: Any, tmp_p
 def test_a_move_asks_for_each_file_once(bench: Any, tmp_path: Path) -> None:
     redirect = bench("redirect")
     few, many = (redirect.move_calls(files, tmp_path / f"{files}") for files in (5, 60))
-    for verb in ("GET", "PUT"):
-        assert many[verb] - few[verb] == 55
-    fixed = {"GET": 0, "PUT": 0}
-    assert {**requests(many), **fixed} == {**requests(few), **fixed}
+    assert many["COPY"] - few["COPY"] == 55
+    assert {**requests(many), "COPY": 0} == {**requests(few), "COPY": 0}
     assert sum(requests(few).values()) <= 160
 
 
