@@ -26,6 +26,7 @@ from lakeferry.table import DeltaLog, load
 KEPT_SHOWN = 1_000
 """How many names of files that stay are returned."""
 _PAGE = 10_000
+_END_OF_TIME_MS = 1 << 53
 
 
 class FileRemoval:
@@ -48,9 +49,9 @@ class FileRemoval:
         """Delete a locked table, as :func:`remove_table` does."""
         return remove_table(target, source, move_id, still)
 
-    def sweep(self, store: Store) -> None:
+    def sweep(self, store: Store, opening: str) -> None:
         """Delete unfinished files, as :func:`sweep` does."""
-        sweep(store)
+        sweep(store, opening)
 
 
 def remove_copies(
@@ -83,6 +84,9 @@ def remove_copies(
     log_staging.delete(store, openable, still)
     log_staging.delete(store, rest, still)
     kept = _delete_data(store, lambda: brought_names(source), still)
+    if still():
+        # Nobody else has written here yet.
+        store.drop_parts(_END_OF_TIME_MS)
     return (*others[:KEPT_SHOWN], *kept)[:KEPT_SHOWN]
 
 
@@ -209,8 +213,13 @@ def _delete_data(
     return kept
 
 
-def sweep(store: Store) -> None:
-    """Delete what a process that was killed has left of files that it was writing to local disk."""
+def sweep(store: Store, opening: str) -> None:
+    """Delete what a process that was killed has left of files that it was writing.
+
+    Uploads in parts that were begun after the commit that opened the target are other writers'.
+    """
+    with suppress(ObjectNotFound):
+        store.drop_parts(store.head(opening).modified_ms)
     if split(store.uri).scheme == "file":
         log_staging.delete(
             store, (name for name in store.entries("") if log_staging.is_unnamed(name))

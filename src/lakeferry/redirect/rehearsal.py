@@ -123,7 +123,7 @@ class _RemovalInMemory(FileRemoval):
         self._leave(target.store, frozenset())
         return ()
 
-    def sweep(self, store: Store) -> None:
+    def sweep(self, store: Store, opening: str) -> None:
         """Do nothing: temporary files don't matter in a dry run."""
 
     def _leave(self, store: Store, names: frozenset[str]) -> None:

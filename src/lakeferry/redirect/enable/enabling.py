@@ -473,7 +473,12 @@ def settle_move(
     what = f"files of the move at {target.store.uri}"
     if resumed:
         settled.append(
-            moving.attempt(setting, what, lambda: setting.removal.sweep(target.store), again)
+            moving.attempt(
+                setting,
+                what,
+                lambda: setting.removal.sweep(target.store, paths.commit(version)),
+                again,
+            )
         )
     clear = partial(moving.clear_target, target, source.store.uri)
     return all(settled) and moving.attempt(setting, what, clear, again)

@@ -1,0 +1,103 @@
+"""A move between two prefixes of one S3 service: the store copies, and nothing unfinished stays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from lakeferry.api.redirects import Redirects
+from lakeferry.errors import LakeferryError
+from lakeferry.storage import Store, open_store, s3_copy
+from lakeferry.storage.objects import ObjectStore
+from tests.support.history import Append, History
+from tests.support.http_proxy import CountingProxy, SeenRequest, Spoil
+from tests.support.servers import S3Bucket
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def proxy(s3_bucket: S3Bucket) -> Iterator[CountingProxy]:
+    with CountingProxy(s3_bucket.server.endpoint.removeprefix("http://")) as running:
+        yield running
+
+
+@pytest.fixture
+def options(s3_bucket: S3Bucket, proxy: CountingProxy) -> dict[str, str]:
+    return {**s3_bucket.storage_options, "AWS_ENDPOINT_URL": proxy.url, "max_retries": "0"}
+
+
+@pytest.fixture
+def old(s3_bucket: S3Bucket, options: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Store:
+    """A table with a file that is copied in three parts."""
+    for name in ("lakeferry.storage.s3_copy", "lakeferry.storage.cloud_copy"):
+        monkeypatch.setattr(f"{name}.LARGE_BYTES", 5 * MIB)
+    monkeypatch.setattr(s3_copy, "_PART_BYTES", 5 * MIB)
+    store = open_store(f"{s3_bucket.uri}/old", options)
+    objects = History().then(Append(2), Append(1)).objects(store.uri, with_data=True)
+    large = next(name for name in objects if name.endswith(".parquet"))
+    for name, content in objects.items():
+        if name == large:
+            store.put(name, content + bytes(12 * MIB))
+        elif name.startswith("_delta_log/"):
+            size = b'"size":%d' % len(objects[large])
+            grown = b'"size":%d' % (len(objects[large]) + 12 * MIB)
+            lines = content.split(b"\n")
+            here = [line.replace(size, grown) if large.encode() in line else line for line in lines]
+            store.put(name, b"\n".join(here))
+        else:
+            store.put(name, content)
+    return store
+
+
+def unfinished(store: Store) -> int:
+    """Count the uploads in parts below a place."""
+    assert isinstance(store, ObjectStore)
+    uploads = store._uploads_of("x")
+    assert uploads is not None
+    return len([*uploads.below(urlsplit(store.uri).path.strip("/"))])
+
+
+def fails_like_a_kill(seen: SeenRequest) -> Spoil | None:
+    """Let no second part be copied, and nothing be tidied up."""
+    query = parse_qs(urlsplit(seen.target).query)
+    is_part = query.get("partNumber") == ["2"]
+    return (
+        Spoil.STATUS_500 if is_part or (seen.method == "DELETE" and "uploadId" in query) else None
+    )
+
+
+@pytest.mark.versitygw
+def test_no_byte_of_a_data_file_passes_through(
+    old: Store, s3_bucket: S3Bucket, options: dict[str, str], proxy: CountingProxy
+) -> None:
+    proxy.reset()
+    with Redirects(storage_options=options, engine="local") as redirects:
+        redirects.enable(old.uri, f"{s3_bucket.uri}/new")
+    read = [seen.target for seen in proxy.requests if seen.method == "GET"]
+    assert not [target for target in read if ".parquet" in target and "uploads" not in target]
+    new = open_store(f"{s3_bucket.uri}/new", options)
+    for info in old.list("part"):
+        assert new.get(info.path) == old.get(info.path)
+    assert unfinished(new) == 0
+
+
+@pytest.mark.versitygw
+@pytest.mark.parametrize("after", ["resume", "cancel"])
+def test_an_upload_that_a_killed_move_left_goes(
+    old: Store, s3_bucket: S3Bucket, options: dict[str, str], proxy: CountingProxy, after: str
+) -> None:
+    new = open_store(f"{s3_bucket.uri}/new", options)
+    with Redirects(storage_options=options, engine="local") as redirects:
+        proxy.rule = fails_like_a_kill
+        with pytest.raises(LakeferryError):
+            redirects.enable(old.uri, new.uri)
+        proxy.reset()
+        assert unfinished(new) == 1
+        if after == "resume":
+            redirects.resume(old.uri)
+        else:
+            redirects.cancel(old.uri)
+    assert unfinished(new) == 0
