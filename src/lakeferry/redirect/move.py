@@ -64,6 +64,8 @@ class Outcome:
     """How many versions of an abandoned target the source lacks, if known."""
     kept: tuple[str, ...] = ()
     """Files that were left where the table was deleted, because they aren't its own."""
+    by_store_bytes: int = 0
+    """How many of the copied bytes the stores copied themselves."""
 
     def as_document(self) -> dict[str, object]:
         """Return the JSON document of the commands that change a redirect."""
@@ -76,6 +78,7 @@ class Outcome:
             "version": self.version,
             "files_copied": self.files_copied,
             "bytes_copied": self.bytes_copied,
+            "bytes_copied_by_store": self.by_store_bytes,
             "blocked_ms": self.blocked_ms,
             "kept": list(self.kept),
             "changed": self.changed,

@@ -297,6 +297,7 @@ def finish_enable(move: Move, crossing: Crossing) -> Outcome:
         True,
         crossing.objects,
         crossing.bytes,
+        by_store_bytes=crossing.by_store_bytes,
     )
 
 

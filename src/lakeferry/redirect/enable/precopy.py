@@ -61,6 +61,7 @@ class Crossing:
         self.is_rest = is_rest
         self.objects = 0
         self.bytes = 0
+        self.by_store_bytes = 0
         self.urgent = False
         """Whether writers are blocked until the next copy is done."""
         self.version = -1
@@ -215,6 +216,7 @@ class Crossing:
         )
         self.objects += totals.objects
         self.bytes += totals.bytes
+        self.by_store_bytes += totals.by_store_bytes
         self._renamed += totals.renamed
         return totals.missing_count
 
