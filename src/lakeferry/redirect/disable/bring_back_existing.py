@@ -42,8 +42,8 @@ def check_bring_back(redirect: Redirect, source: str, target: DeltaLog) -> None:
 
 def bring_existing(
     setting: Setting, source: DeltaLog, target: DeltaLog, state: TableState, redirect: Redirect
-) -> tuple[TableState, int, int]:
-    """Commit the changes of an existing target; return the source's state, objects and bytes.
+) -> tuple[TableState, CopyTotals]:
+    """Commit the changes of an existing target; return the source's state and what was copied.
 
     Source and target are independent tables: each keeps its id, and a name that both use
     for different files is refused.
@@ -79,7 +79,7 @@ def bring_existing(
     kept = actions.changed(theirs.metadata, id=mine.metadata.id)
     theirs = replace(theirs, protocol=merged, metadata=kept)
     brought = net_change.commit_net_change(setting, source, theirs, rewrite, state)
-    return brought, totals.objects, totals.bytes
+    return brought, totals
 
 
 def refuse_clashes(

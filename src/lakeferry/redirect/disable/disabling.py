@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 
+from lakeferry.engine import CopyTotals
 from lakeferry.errors import (
     CatalogUnavailable,
     CorruptLog,
@@ -120,6 +121,7 @@ def disable(
         way.bytes,
         blocked_ms,
         kept=way.kept,
+        by_store_bytes=way.by_store_bytes,
     )
 
 
@@ -306,13 +308,11 @@ def _disable_existing(
             remedy="leave out --remove-target",
         )
     check_existing_target(setting, source, state, redirect)
-    objects = size_bytes = 0
+    copied = CopyTotals(0, 0, 0, 0, ())
     if options.bring_back and redirect.state is RedirectState.READY:
         target = setting.log(target_place(setting, redirect, source.store.uri))
         bring_back_existing.check_bring_back(redirect, source.store.uri, target)
-        state, objects, size_bytes = bring_back_existing.bring_existing(
-            setting, source, target, state, redirect
-        )
+        state, copied = bring_back_existing.bring_existing(setting, source, target, state, redirect)
     state = drop_target(setting, source, state)
     version = remove(setting, source, state)
     move.settle_version(source, version, setting, disable_command(source.store.uri))
@@ -322,6 +322,7 @@ def _disable_existing(
         str(redirect.target),
         version,
         True,
-        objects,
-        size_bytes,
+        copied.objects,
+        copied.bytes,
+        by_store_bytes=copied.by_store_bytes,
     )

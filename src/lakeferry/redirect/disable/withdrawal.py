@@ -80,6 +80,7 @@ class Withdrawal:
         self.options = options
         self.objects = 0
         self.bytes = 0
+        self.by_store_bytes = 0
         self.locked_version = -1
         self.ended_version = -1
         journal = redirect.journal
@@ -197,6 +198,7 @@ class Withdrawal:
         totals = engine.copy(plan, self.setting.observer)
         self.objects += totals.objects
         self.bytes += totals.bytes
+        self.by_store_bytes += totals.by_store_bytes
         if totals.missing_count:
             self._refuse_lost(segment.version)
 
