@@ -10,10 +10,10 @@ import functools
 import os
 import urllib.request
 from collections.abc import Mapping
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import urllib3
-from urllib3.exceptions import HTTPError
+from urllib3.exceptions import HTTPError, MaxRetryError
 
 from lakeferry.errors import StorageUnavailable
 
@@ -37,7 +37,14 @@ def http_answer(
             headers=dict(headers),
             body=body,
             redirect=False,
-            retries=urllib3.Retry(total=1, redirect=0, status=0, allowed_methods=None),
+            # A status, also with Retry-After, is an answer that the caller decides about.
+            retries=urllib3.Retry(
+                total=1,
+                redirect=0,
+                status=0,
+                allowed_methods=None,
+                respect_retry_after_header=False,
+            ),
             timeout=_TIMEOUT,
             preload_content=False,
         )
@@ -47,9 +54,11 @@ def http_answer(
         finally:
             response.release_conn()
     except (HTTPError, OSError) as failed:
+        # The outer error names the whole URL, with its signature.
+        reason = failed.reason if isinstance(failed, MaxRetryError) else failed
         raise StorageUnavailable(
             "the store doesn't answer",
-            cause=str(failed) or type(failed).__name__,
+            cause=str(reason) or type(reason).__name__,
             remedy="check that it is running and that its endpoint is right, then try again",
         ) from failed
     return response.status, content
@@ -68,4 +77,11 @@ def _pool(url: str) -> urllib3.PoolManager:
 def _pool_of(_process: int, proxy: str | None) -> urllib3.PoolManager:
     if proxy is None:
         return urllib3.PoolManager(maxsize=_KEPT_CONNECTIONS)
-    return urllib3.ProxyManager(proxy, maxsize=_KEPT_CONNECTIONS)
+    # As in urllib: the scheme may be missing, and the name and the password are part of the URL.
+    parts = urlsplit(proxy if "://" in proxy else f"http://{proxy}")
+    headers = None
+    if parts.username is not None:
+        user = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        headers = urllib3.make_headers(proxy_basic_auth=user)
+    where = parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
+    return urllib3.ProxyManager(where, maxsize=_KEPT_CONNECTIONS, proxy_headers=headers)
