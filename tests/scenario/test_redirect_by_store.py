@@ -101,3 +101,27 @@ def test_an_upload_that_a_killed_move_left_goes(
         else:
             redirects.cancel(old.uri)
     assert unfinished(new) == 0
+
+
+@pytest.mark.versitygw
+@pytest.mark.parametrize("after", ["resume", "cancel"])
+def test_who_may_not_list_uploads_can_end_a_move(
+    old: Store, s3_bucket: S3Bucket, options: dict[str, str], proxy: CountingProxy, after: str
+) -> None:
+    def refuse(seen: SeenRequest) -> Spoil | None:
+        lists = seen.method == "GET" and "uploads=" in seen.target
+        return Spoil.STATUS_403 if lists else None
+
+    new = open_store(f"{s3_bucket.uri}/new", options)
+    warnings: list[str] = []
+    with Redirects(storage_options=options, engine="local", warn=warnings.append) as redirects:
+        proxy.rule = fails_like_a_kill
+        with pytest.raises(LakeferryError):
+            redirects.enable(old.uri, new.uri)
+        warnings.clear()
+        proxy.rule = refuse
+        if after == "resume":
+            redirects.resume(old.uri)
+        else:
+            redirects.cancel(old.uri)
+    assert not warnings

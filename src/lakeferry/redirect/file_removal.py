@@ -86,7 +86,7 @@ def remove_copies(
     kept = _delete_data(store, lambda: brought_names(source), still)
     if still():
         # Nobody else has written here yet.
-        store.drop_parts(_END_OF_TIME_MS)
+        _drop_parts(store, _END_OF_TIME_MS)
     return (*others[:KEPT_SHOWN], *kept)[:KEPT_SHOWN]
 
 
@@ -219,11 +219,17 @@ def sweep(store: Store, opening: str) -> None:
     Uploads in parts that were begun after the commit that opened the target are other writers'.
     """
     with suppress(ObjectNotFound):
-        store.drop_parts(store.head(opening).modified_ms)
+        _drop_parts(store, store.head(opening).modified_ms)
     if split(store.uri).scheme == "file":
         log_staging.delete(
             store, (name for name in store.entries("") if log_staging.is_unnamed(name))
         )
+
+
+def _drop_parts(store: Store, before_ms: int) -> None:
+    # Listing uploads may be forbidden, and they aren't objects yet.
+    with suppress(LakeferryError):
+        store.drop_parts(before_ms)
 
 
 def _unnamed(there: pa.Array, names: pa.Array) -> pa.Array:
