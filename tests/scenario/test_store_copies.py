@@ -9,8 +9,10 @@ import uuid
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import obstore
 import pytest
 
 from lakeferry.errors import ObjectNotFound, StorageUnavailable
@@ -18,6 +20,7 @@ from lakeferry.storage import Store, open_store, s3_copy
 from lakeferry.storage.aliases import AliasStore
 from lakeferry.storage.folder import FolderStore
 from lakeferry.storage.local_store import LocalStore
+from lakeferry.storage.objects import ObjectStore
 from tests.support.http_proxy import CountingProxy, SeenRequest, Spoil
 from tests.support.servers import S3Bucket, S3Server
 from tests.support.stores import DictStore
@@ -205,6 +208,86 @@ class TestOnS3:
         assert target.copy_from(source, "large", "large", lambda _: None) == len(data)
         assert lost
         assert target.get("large") == data
+
+    @pytest.mark.parametrize("what", ["copy", "last part", "joining"])
+    def test_success_without_effect_is_noticed(
+        self, source: Store, target: Store, proxy: CountingProxy, in_parts: None, what: str
+    ) -> None:
+        source.put("probe", b"1")
+        assert target.copy_from(source, "probe", "probe", lambda _: None) == 1
+        source.put("x", random.randbytes(1000 if what == "copy" else 12 * MIB))
+
+        def lie(seen: SeenRequest) -> Spoil | None:
+            query = parse_qs(urlsplit(seen.target).query)
+            meant = {
+                "copy": seen.method == "PUT",
+                "last part": query.get("partNumber") == ["3"],
+                "joining": seen.method == "POST" and "uploadId" in query,
+            }
+            return Spoil.STATUS_200 if meant[what] else None
+
+        proxy.rule = lie
+        assert target.copy_from(source, "x", "x", lambda _: None) is None
+        proxy.reset()
+        assert not target.exists("x")
+
+    def test_who_may_not_list_uploads_may_copy_in_parts(
+        self, source: Store, target: Store, proxy: CountingProxy, in_parts: None
+    ) -> None:
+        source.put("large", random.randbytes(12 * MIB))
+        proxy.rule = lambda seen: (
+            Spoil.STATUS_403 if seen.method == "GET" and "uploads=" in seen.target else None
+        )
+        assert target.copy_from(source, "large", "large", lambda _: None) == 12 * MIB
+
+    def test_the_key_may_be_renewed_during_a_copy(
+        self,
+        s3_bucket: S3Bucket,
+        source: Store,
+        target: Store,
+        in_parts: None,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        data = random.randbytes(12 * MIB)
+        source.put("large", data)
+        assert isinstance(target, ObjectStore)
+        key = s3_bucket.storage_options["AWS_ACCESS_KEY_ID"]
+        secret = s3_bucket.storage_options["AWS_SECRET_ACCESS_KEY"]
+        old = "AKIAOLDOLDOLDOLD"
+        sign, signed = obstore.sign, []
+
+        def renewed(*args: Any) -> str:
+            signed.append(args)
+            url = sign(*args)
+            # The first question is for the key alone.
+            return url.replace(key, old) if len(signed) == 1 else url
+
+        monkeypatch.setattr(obstore, "sign", renewed)
+        monkeypatch.setattr(target._clients, "_known", {old: "of the old key", key: secret})
+        assert target.copy_from(source, "large", "large", lambda _: None) == len(data)
+
+    def test_the_encryption_that_options_ask_for_is_not_left_out(
+        self, versitygw: S3Server, s3_bucket: S3Bucket, source: Store, proxy: CountingProxy
+    ) -> None:
+        other = versitygw.create_bucket(f"bucket-{uuid.uuid4().hex[:16]}")
+        target = place(other, proxy, "to", aws_server_side_encryption="AES256")
+        source.put("x", b"1")
+        proxy.reset()
+        assert target.copy_from(source, "x", "x", lambda _: None) is None
+        assert proxy.count("PUT") == 0
+
+    def test_what_only_obstore_can_reach_is_streamed(
+        self,
+        source: Store,
+        target: Store,
+        proxy: CountingProxy,
+        in_parts: None,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        source.put("large", bytes(6 * MIB))
+        monkeypatch.setattr("urllib.request.getproxies", lambda: {"http": "http://127.0.0.1:9"})
+        monkeypatch.setattr("urllib.request.proxy_bypass", lambda _: False)
+        assert target.copy_from(source, "large", "large", lambda _: None) is None
 
     def test_another_service_with_a_bucket_of_that_name_is_left_alone(
         self, s3_bucket: S3Bucket, source: Store, proxy: CountingProxy

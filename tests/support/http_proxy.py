@@ -33,6 +33,7 @@ class Spoil(Enum):
     DELAY = "it is done after a while"
     HANG = "nothing happens until the proxy closes"
     HANG_AFTER = "the server does it, and nothing more happens until the proxy closes"
+    STATUS_200 = "200 without content, and the server doesn't hear of it"
     STATUS_400 = "400, and the server doesn't hear of it"
     STATUS_403 = "403, and the server doesn't hear of it"
     STATUS_500 = "500, and the server doesn't hear of it"

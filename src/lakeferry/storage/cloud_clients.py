@@ -70,6 +70,12 @@ _CREDENTIAL_VARIABLES = (
 )
 # They choose credentials that are somewhere else.
 _NO_SECRETS = frozenset({"aws_profile", "aws_default_profile"})
+_ENCRYPTION = (
+    "server_side_encryption",
+    "sse_kms_key_id",
+    "sse_bucket_key_enabled",
+    "sse_customer_key_base64",
+)
 _DURATION = re.compile(r"(\d+(?:\.\d+)?) *(ms|s|m|h|)")
 _UNITS_S = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -118,6 +124,12 @@ class Clients:
         ``None`` for keys from elsewhere, such as an instance's role.
         """
         return self._known.get(key)
+
+    @property
+    def encrypts(self) -> bool:
+        """Whether a setting chooses how S3 encrypts the objects that are written."""
+        found = {name.removeprefix("aws_") for name in self._options}
+        return any(bare in found or os.environ.get(f"AWS_{bare.upper()}") for bare in _ENCRYPTION)
 
     def failed_renewal(self, error: Exception) -> LakeferryError | None:
         """Return why a catalog issued no credentials, if a request failed for that reason."""

@@ -19,7 +19,7 @@ from xml.etree import ElementTree
 from lakeferry.errors import InvalidInput, StorageUnavailable
 from lakeferry.storage import http_pool
 from lakeferry.storage.object_parts import part_bytes
-from lakeferry.storage.sigv4 import signed_anew
+from lakeferry.storage.sigv4 import key_of, signed_anew
 from lakeferry.storage.store import PartsUpload
 
 _LASTS_S = 600
@@ -28,15 +28,20 @@ _BUSY = frozenset({429, 500, 502, 503, 504})
 
 Sign = Callable[[int], str]
 """Returns obstore's URL for a PUT of an object, valid for a number of seconds."""
+SecretOf = Callable[[str], str | None]
+"""Returns the secret of a key, if it is known."""
 
 
 class S3Uploads:
     """The unfinished uploads of one object, or of all objects below a prefix."""
 
-    def __init__(self, sign: Sign, secret: str, key: str) -> None:
-        """Use the object ``key`` of the bucket; ``sign`` makes its URLs."""
+    def __init__(self, sign: Sign, secret_of: SecretOf, key: str) -> None:
+        """Use the object ``key`` of the bucket; ``sign`` makes its URLs.
+
+        Credentials may be renewed between two requests, so the secret is looked up for each.
+        """
         self._sign = sign
-        self._secret = secret
+        self._secret_of = secret_of
         self.key = key
 
     def find(self) -> list[str]:
@@ -98,12 +103,19 @@ class S3Uploads:
     ) -> list[str]:
         """Return signed URLs for requests about the object, or about its bucket."""
         url = self._sign(lasts_s)
+        secret = self._secret_of(key_of(url) or "")
+        if secret is None:
+            raise StorageUnavailable(
+                f"can't sign a request about {self.key!r}",
+                cause="the secret of the key that is in use now isn't known",
+                status=403,
+            )
         if of_bucket:
             parts = urlsplit(url)
             bucket = "/".join(parts.path.split("/")[: -(self.key.count("/") + 1)])
             url = urlunsplit(parts._replace(path=bucket or "/"))
         return [
-            signed_anew(url, self._secret, method, headers=sent, query=query)
+            signed_anew(url, secret, method, headers=sent, query=query)
             for query, sent in zip(queries, headers, strict=True)
         ]
 

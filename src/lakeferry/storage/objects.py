@@ -93,7 +93,7 @@ class ObjectStore(Store):
         self._clients = Clients(config)
         place = self._clients.place
         self._root = f"{place.path}/" if place.path else ""
-        self._copies = CloudCopies(self._clients, self._uploads_of_key)
+        self._copies = CloudCopies(self._clients, self._copying_uploads)
         self._sorts = place.scheme in ("s3", "gs", "memory") and not place.container.endswith(
             "--x-s3"
         )
@@ -426,7 +426,8 @@ class ObjectStore(Store):
             return 0
         old = [key for key in uploads.below(self._root) if key[2] < before_ms]
         for key, upload, _ in old:
-            dropped = self._uploads_of(key.removeprefix(self._root))
+            with self._translated(key):
+                dropped = self._uploads_of_key(key)
             assert dropped is not None
             dropped.abort(upload)
         return len(old)
@@ -442,8 +443,12 @@ class ObjectStore(Store):
         def sign(lasts_s: int) -> str:
             return obstore.sign(client, "PUT", key, timedelta(seconds=lasts_s))
 
-        secret = self._clients.secret_of(key_of(sign(1)) or "")
-        return None if secret is None else S3Uploads(sign, secret, key)
+        secret_of = self._clients.secret_of
+        return None if secret_of(key_of(sign(1)) or "") is None else S3Uploads(sign, secret_of, key)
+
+    def _copying_uploads(self, key: str) -> S3Uploads | None:
+        # Our own requests don't ask for the encryption that the options ask for.
+        return None if self._clients.encrypts else self._uploads_of_key(key)
 
     def _key(self, path: str) -> str:
         if _UNHEARD_OF.search(check_object_name(path)):

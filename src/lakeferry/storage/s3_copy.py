@@ -62,20 +62,22 @@ def copy_object(target: S3Uploads, source: S3Source, moved: Moved) -> None:
     if source.size_bytes <= LARGE_BYTES:
         _ask(target, {}, source.headers)
         return
-    with _refusals():
+    with _refusals(is_first=True):
         upload = target.begin()
     try:
         tags = _copied_parts(target, upload, source, moved)
         with _refusals():
             target.complete(upload, tags, if_absent=False)
-        # A lost answer, or a process that was killed, may have left another one.
-        for left in target.find():
-            target.abort(left)
     except BaseException:
         # An upload that stays is found by ``Store.drop_parts``.
         with suppress(LakeferryError):
             target.abort(upload)
         raise
+    # A lost answer, or a process that was killed, may have left another one. The copy is done,
+    # and not everybody may list uploads.
+    with suppress(LakeferryError):
+        for left in target.find():
+            target.abort(left)
 
 
 def _copied_parts(target: S3Uploads, upload: str, source: S3Source, moved: Moved) -> dict[int, str]:
@@ -101,18 +103,24 @@ def _copied_parts(target: S3Uploads, upload: str, source: S3Source, moved: Moved
 
 def _ask(target: S3Uploads, query: dict[str, str], headers: dict[str, str]) -> str:
     """Send a request that copies, and return the ETag of what it made."""
-    with _refusals():
+    with _refusals(is_first=not query):
         answer = target.ask("PUT", query, headers=headers, body=b"")
-    return text_of(answer, "ETag")
+    tag = text_of(answer, "ETag")
+    if not tag:
+        raise CopyRefused("the store's answer doesn't say what it made")
+    return tag
 
 
 @contextmanager
-def _refusals() -> Iterator[None]:
+def _refusals(*, is_first: bool = False) -> Iterator[None]:
     try:
         yield
     except StorageUnavailable as failed:
         status = failed.fields.get("status")
         if not isinstance(status, int):
+            # Proxies and certificates may be set up for obstore's connections only.
+            if is_first:
+                raise CopyRefused(str(failed)) from failed
             raise
         # 200 with an error in its content, a wrong request, or one that the store doesn't know.
         if status < _BUSY_FROM or status == _NOT_IMPLEMENTED:
