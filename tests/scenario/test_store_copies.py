@@ -258,7 +258,7 @@ class TestOnS3:
 
         def renewed(*args: Any) -> str:
             signed.append(args)
-            url = sign(*args)
+            url: str = sign(*args)
             # The first question is for the key alone.
             return url.replace(key, old) if len(signed) == 1 else url
 

@@ -18,6 +18,7 @@ import fcntl
 import hashlib
 import mmap
 import os
+import re
 import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -40,7 +41,12 @@ _RENAME_NOREPLACE = 1
 _ALIGNED_BYTES = 4096
 _PAGES_BYTES = 1 << 20
 _COPIED_AT_ONCE = 64 << 20
-_SYNC: Callable[[int], int] | None = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_SYNC: Callable[[int], int] | None = getattr(_LIBC, "syncfs", None)
+_SYNC_TELLS_SINCE = (5, 8)
+"""The version of Linux since which ``syncfs`` reports that data couldn't be written."""
+_SYNCED_TYPES = frozenset({0xEF53, 0x58465342, 0x9123683E, 0xF2F52010, 0x01021994})
+"""ext2 to ext4, XFS, Btrfs, F2FS, tmpfs. Of others, as FUSE, not all pass a ``syncfs`` on."""
 
 LOCKED_WITHIN_S = 10.0
 """Timeout for a folder's lock, which is held for a few writes to disk."""
@@ -152,12 +158,12 @@ class OpenFolder:
             os.close(fd)
         return name
 
-    def copy_named(self, fd: int, size_bytes: int, moved: Callable[[int], None]) -> str:
-        """Copy an open file to a new hidden file, sync it, and return its name."""
+    def fill_named(self, fill: Callable[[int], None]) -> str:
+        """Let ``fill`` write to a new hidden file, sync it, and return its name."""
         name = _temporary_name()
         new_fd = self.open_hidden(name, os.O_WRONLY | os.O_EXCL)
         try:
-            copy_bytes(fd, new_fd, size_bytes, moved)
+            fill(new_fd)
             os.fsync(new_fd)
         except BaseException:
             self.remove(name)
@@ -256,12 +262,14 @@ class OpenFolder:
 class StagedFiles:
     """Small files that are written under hidden names, synced together, and then given their names.
 
-    One sync of the whole file system is cheaper than an fsync of each file.
+    One sync of the whole file system is cheaper than an fsync of each file. Where it may not be
+    enough, each file is synced. Each folder is open until the end.
     """
 
     def __init__(self) -> None:
         self._held = contextlib.ExitStack()
         self._folders: dict[str, OpenFolder] = {}
+        self._synced_whole: dict[int, OpenFolder] = {}
         self._hidden: list[tuple[OpenFolder, str, str]] = []
         self._token = secrets.token_hex(8)
 
@@ -284,20 +292,21 @@ class StagedFiles:
         self._hidden.append((folder, temporary, name))
         try:
             fill(fd)
-            if _SYNC is None:
+            # A folder may be on another file system than its parent.
+            if _is_synced_whole(fd):
+                self._synced_whole.setdefault(os.fstat(fd).st_dev, folder)
+            else:
                 os.fsync(fd)
         finally:
             os.close(fd)
 
     def publish(self, checksum_of: Callable[[str], str]) -> list[OpenFolder]:
         """Sync all, remove old checksums, give the names; return the folders, to be synced."""
-        if _SYNC is not None:
-            # A folder may be on another file system than its parent.
-            devices = {os.fstat(each.fd).st_dev: each for each in self._folders.values()}
-            for folder in devices.values():
-                if _SYNC(folder.fd) != 0:
-                    code = ctypes.get_errno()
-                    raise OSError(code, os.strerror(code))
+        for folder in self._synced_whole.values():
+            assert _SYNC is not None
+            if _SYNC(folder.fd) != 0:
+                code = ctypes.get_errno()
+                raise OSError(code, os.strerror(code))
         while self._hidden:
             folder, temporary, name = self._hidden[-1]
             folder.remove(checksum_of(name))
@@ -435,12 +444,17 @@ def copy_bytes(fd: int, new_fd: int, size_bytes: int, moved: Callable[[int], Non
     done = 0
     while done < size_bytes:
         length = min(_COPIED_AT_ONCE, size_bytes - done)
+        count = 0
         try:
             count = os.copy_file_range(fd, new_fd, length, done, done)
         except OSError as error:
-            # EXDEV: an old kernel, and two file systems.
-            if error.errno not in _NOT_OFFERED | {errno.EXDEV, errno.EINVAL, errno.EBADF}:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise
+        except AttributeError:
+            # Only Linux has it.
+            pass
+        # File systems refuse with errors of all kinds, and some copy nothing.
+        if not count:
             os.lseek(new_fd, done, os.SEEK_SET)
             chunk = os.pread(fd, min(_PAGES_BYTES * 8, length), done)
             write_bytes(new_fd, chunk)
@@ -449,6 +463,18 @@ def copy_bytes(fd: int, new_fd: int, size_bytes: int, moved: Callable[[int], Non
             raise OSError(errno.EIO, "the file became shorter while it was copied")
         done += count
         moved(count)
+
+
+def _is_synced_whole(fd: int) -> bool:
+    """Return whether a sync of the file system syncs this file, and reports if that fails."""
+    version = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    if _SYNC is None or version is None:
+        return False
+    if (int(version[1]), int(version[2])) < _SYNC_TELLS_SINCE:
+        return False
+    # The type is the first member of the answer.
+    answer = (ctypes.c_long * 64)()
+    return _LIBC.fstatfs(fd, answer) == 0 and answer[0] & 0xFFFFFFFF in _SYNCED_TYPES
 
 
 def _make_folders(path: str) -> None:

@@ -37,7 +37,7 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NoReturn
@@ -74,6 +74,9 @@ from lakeferry.storage.store import (
 )
 from lakeferry.storage.uris import check_object_name, local_path
 
+_OPEN_FOLDERS = 32
+_TO_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+"""Without blocking, because to open a pipe would wait for a writer."""
 _CHUNK_BYTES = 8 * 1024 * 1024
 _TIME_STAYS = frozenset({errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP})
 """Errors of a file whose time we can't set: it is another user's, or the file system can't."""
@@ -224,12 +227,13 @@ class LocalStore(Store):
 
     def put_many(self, objects: Mapping[str, bytes]) -> None:
         """Write beside the names, sync once, and rename over them."""
-        with StagedFiles() as staged:
-            for path, data in objects.items():
-                self.calls.add("PUT", path)
-                with self._writing(path):
-                    staged.add(self._checked(path), partial(_write_to, data))
-            self._publish(staged, next(iter(objects), ""))
+        for paths in _in_few_folders(objects):
+            with StagedFiles() as staged:
+                for path in paths:
+                    self.calls.add("PUT", path)
+                    with self._writing(path):
+                        staged.add(self._checked(path), partial(_write_to, objects[path]))
+                self._publish(staged, paths[0])
 
     def put_stream(self, path: str, chunks: Iterator[bytes], size_bytes: int) -> None:
         """Write chunk by chunk beside the name, sync, and rename over it."""
@@ -285,28 +289,30 @@ class LocalStore(Store):
             return None
         self.calls.add("COPY", new_path)
         try:
-            with found._opened(name) as fd:
-                size = os.fstat(fd).st_size
-                self._replace(new_path, lambda folder: folder.copy_named(fd, size, moved))
-                return size
+            with _OpenedFile(found, name) as opened:
+                self._replace(
+                    new_path, lambda folder: folder.fill_named(partial(opened.copy, moved))
+                )
+                return opened.size_bytes
         except ObjectNotFound:
             return None
 
     def copy_many_from(self, source: Store, objects: Mapping[str, str]) -> dict[str, int]:
         """Copy files beside the names, sync once, and rename over them."""
         sizes: dict[str, int] = {}
-        with StagedFiles() as staged:
-            for new_path, path in objects.items():
-                found, name = source.locate(path)
-                if not isinstance(found, LocalStore):
-                    continue
-                with contextlib.suppress(ObjectNotFound), found._opened(name) as fd:
-                    self.calls.add("COPY", new_path)
-                    size = os.fstat(fd).st_size
-                    with self._writing(new_path):
-                        staged.add(self._checked(new_path), partial(_copy_to, fd, size))
-                    sizes[new_path] = size
-            self._publish(staged, next(iter(sizes), ""))
+        for new_paths in _in_few_folders(objects):
+            with StagedFiles() as staged:
+                for new_path in new_paths:
+                    found, name = source.locate(objects[new_path])
+                    if not isinstance(found, LocalStore):
+                        continue
+                    with contextlib.suppress(ObjectNotFound), _OpenedFile(found, name) as opened:
+                        self.calls.add("COPY", new_path)
+                        with self._writing(new_path):
+                            fill = partial(opened.copy, lambda _: None)
+                            staged.add(self._checked(new_path), fill)
+                        sizes[new_path] = opened.size_bytes
+                self._publish(staged, new_paths[0])
         return sizes
 
     def _publish(self, staged: StagedFiles, path: str) -> None:
@@ -318,7 +324,7 @@ class LocalStore(Store):
     def _opened(self, path: str) -> Iterator[int]:
         """Open a regular file to read it."""
         try:
-            fd = os.open(self._checked(path), os.O_RDONLY | os.O_CLOEXEC)
+            fd = os.open(self._checked(path), _TO_READ)
         except OSError as error:
             self._refuse(error, path)
         try:
@@ -456,7 +462,7 @@ class LocalStore(Store):
 
     def _read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
         try:
-            fd = os.open(self._checked(path), os.O_RDONLY | os.O_CLOEXEC)
+            fd = os.open(self._checked(path), _TO_READ)
         except OSError as error:
             self._refuse(error, path)
         try:
@@ -591,6 +597,15 @@ class _OpenedFile(OpenedObject):
         if self._state() != self._before:
             raise replaced_meanwhile(self._store.uri, self._path)
 
+    def copy(self, moved: Callable[[int], None], fd: int) -> None:
+        """Copy the file to another one, and :meth:`check`."""
+        try:
+            copy_bytes(self._fd, fd, self.size_bytes, moved)
+        except OSError:
+            self.check()
+            raise
+        self.check()
+
     def close(self) -> None:
         self._held.close()
 
@@ -671,8 +686,19 @@ def _write_to(data: bytes, fd: int) -> None:
     write_bytes(fd, data)
 
 
-def _copy_to(source_fd: int, size_bytes: int, fd: int) -> None:
-    copy_bytes(source_fd, fd, size_bytes, lambda _: None)
+def _in_few_folders(paths: Iterable[str]) -> Iterator[list[str]]:
+    """Divide paths into runs of which all folders can be open at once, in several threads."""
+    run: list[str] = []
+    folders: set[str] = set()
+    for path in paths:
+        folder = path.rpartition("/")[0]
+        if len(folders) == _OPEN_FOLDERS and folder not in folders:
+            yield run
+            run, folders = [], set()
+        run.append(path)
+        folders.add(folder)
+    if run:
+        yield run
 
 
 def _checksum_of(name: str) -> str:
