@@ -276,6 +276,20 @@ class TestOnS3:
         assert target.copy_from(source, "x", "x", lambda _: None) is None
         assert proxy.count("PUT") == 0
 
+    def test_a_bucket_of_another_account_may_have_the_same_name(
+        self, s3_bucket: S3Bucket, source: Store, proxy: CountingProxy
+    ) -> None:
+        target = place(s3_bucket, proxy, "to", aws_region="us-east-1", aws_request_payer="true")
+        source.put("x", b"1")
+        proxy.reset()
+        assert target.copy_from(source, "x", "x", lambda _: None) == 1
+        # With our signature, so by its ETag.
+        assert ["X-Amz-Signature" in each.target for each in proxy.requests] == [
+            False,
+            True,
+            False,
+        ]
+
     def test_what_only_obstore_can_reach_is_streamed(
         self,
         source: Store,
@@ -399,6 +413,23 @@ class TestReadingInPieces:
                 opened.check()
                 assert found == b"0123456789"
                 assert isinstance(store, LocalStore)
+
+    def test_a_gateway_that_ignores_conditions_shows_no_mixture(
+        self, s3_bucket: S3Bucket, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        store = open_store(f"{s3_bucket.uri}/t", s3_bucket.storage_options)
+        get = obstore.get
+
+        def without_condition(client: Any, key: str, *, options: Any) -> Any:
+            return get(client, key, options={"range": options["range"]})
+
+        store.put("x", b"0123456789")
+        monkeypatch.setattr(obstore, "get", without_condition)
+        with store.open("x") as opened:
+            assert opened.read(0, 4) == b"0123"
+            store.put("x", b"abcdefghij")
+            with pytest.raises(StorageUnavailable, match="took its name"):
+                opened.read(4, 6)
 
     def test_a_file_that_is_changed_in_place_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "x").write_bytes(b"0123456789")

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from lakeferry.errors import LakeferryError, ObjectNotFound
 from lakeferry.log import file_identity, paths, references
+from lakeferry.log.lines import Lines
 from lakeferry.log.paths import LogFileKind
 from lakeferry.log.rewrite import Adopted
 from lakeferry.redirect.enable import log_staging
@@ -219,7 +220,12 @@ def sweep(store: Store, opening: str) -> None:
     Uploads in parts that were begun after the commit that opened the target are other writers'.
     """
     with suppress(ObjectNotFound):
-        _drop_parts(store, store.head(opening).modified_ms)
+        # A managed table's commit gets its file later, but says when it was made.
+        lines = Lines()
+        lines.read(store.get(opening), opening)
+        made_ms = lines.commit_info.in_commit_timestamp if lines.commit_info else None
+        modified_ms = store.head(opening).modified_ms
+        _drop_parts(store, modified_ms if made_ms is None else min(modified_ms, made_ms))
     if split(store.uri).scheme == "file":
         log_staging.delete(
             store, (name for name in store.entries("") if log_staging.is_unnamed(name))

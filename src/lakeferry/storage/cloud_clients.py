@@ -131,6 +131,13 @@ class Clients:
         found = {name.removeprefix("aws_") for name in self._options}
         return any(bare in found or os.environ.get(f"AWS_{bare.upper()}") for bare in _ENCRYPTION)
 
+    def is_set_like(self, other: Clients) -> bool:
+        """Return whether both have the same options, so that a name means the same object.
+
+        Buckets of one name may belong to two accounts, which only options tell apart.
+        """
+        return self._options == other._options
+
     def failed_renewal(self, error: Exception) -> LakeferryError | None:
         """Return why a catalog issued no credentials, if a request failed for that reason."""
         is_about_us = isinstance(error, obstore.exceptions.UnauthenticatedError)

@@ -79,7 +79,9 @@ class CloudCopies:
         meta = obstore.head(source.quick, key)
         size, etag = meta["size"], meta["e_tag"]
         is_s3 = self._clients.place.scheme == "s3"
-        is_within = source.place.authority == self._clients.place.authority
+        is_within = source.place.authority == self._clients.place.authority and source.is_set_like(
+            self._clients
+        )
         if is_within and not (is_s3 and size > LARGE_BYTES):
             try:
                 obstore.copy(self._clients.patient, key, new_key)
@@ -123,14 +125,15 @@ class _Pair:
 def _is_one_service(source: Clients, target: Clients) -> bool:
     """Return whether a store can find the source's objects by their names.
 
-    Two services may have buckets of one name, so their addresses must be the same.
+    Two services may have buckets of one name, so their addresses must be the same. On S3 an
+    object is also asked for by its ETag if the options differ.
     """
     one, other = source.place, target.place
     if one.scheme != other.scheme:
         return False
     if one.scheme == "s3":
         return source.endpoint == target.endpoint
-    return one.authority == other.authority
+    return one.authority == other.authority and source.is_set_like(target)
 
 
 def _is_refusal(error: Exception) -> bool:

@@ -227,9 +227,13 @@ class ObjectStore(Store):
             options: GetOptions = {"range": (start, start + length), "if_match": etag}
             with self._translated(path):
                 try:
-                    data = bytes(obstore.get(self._client, key, options=options).bytes())
+                    found = obstore.get(self._client, key, options=options)
+                    data = bytes(found.bytes())
                 except PreconditionError as error:
                     raise replaced_meanwhile(self.uri, path) from error
+            # Not every gateway respects the condition.
+            if found.meta["e_tag"] != etag:
+                raise replaced_meanwhile(self.uri, path)
             self.calls.add_bytes(len(data))
             return data
 

@@ -6,6 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import obstore
 import pytest
 from obstore.store import S3Store
 
@@ -285,3 +286,20 @@ def test_who_has_credentials_is_known(
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert has_credentials(StoreConfig(uri, options)) is expected
+
+
+@pytest.mark.parametrize(
+    ("uri", "option"),
+    [
+        ("az://container/t", {"azure_storage_account_name": "two"}),
+        ("gs://bucket/t", {"google_base_url": "http://127.0.0.1:9"}),
+    ],
+)
+def test_containers_of_one_name_may_belong_to_two_accounts(
+    uri: str, option: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    account = {"azure_storage_account_name": "one", "google_skip_signature": "true"}
+    source = open_store(uri, account)
+    target = open_store(uri, {**account, **option})
+    monkeypatch.setattr(obstore, "head", lambda *_: pytest.fail("nothing is to be asked"))
+    assert target.copy_from(source, "x", "y", lambda _: None) is None
