@@ -9,7 +9,7 @@ import pytest
 
 from lakeferry.api.redirects import Redirects
 from lakeferry.errors import LakeferryError
-from lakeferry.storage import Store, open_store, s3_copy
+from lakeferry.storage import Store, multipart, open_store, s3_copy
 from lakeferry.storage.objects import ObjectStore
 from tests.support.history import Append, History
 from tests.support.http_proxy import CountingProxy, SeenRequest, Spoil
@@ -35,6 +35,7 @@ def old(s3_bucket: S3Bucket, options: dict[str, str], monkeypatch: pytest.Monkey
     for name in ("lakeferry.storage.s3_copy", "lakeferry.storage.cloud_copy"):
         monkeypatch.setattr(f"{name}.LARGE_BYTES", 5 * MIB)
     monkeypatch.setattr(s3_copy, "_PART_BYTES", 5 * MIB)
+    monkeypatch.setattr(multipart, "_PAUSES_S", (0.01,))
     store = open_store(f"{s3_bucket.uri}/old", options)
     objects = History().then(Append(2), Append(1)).objects(store.uri, with_data=True)
     large = next(name for name in objects if name.endswith(".parquet"))

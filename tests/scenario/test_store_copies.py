@@ -16,7 +16,7 @@ import obstore
 import pytest
 
 from lakeferry.errors import ObjectNotFound, StorageUnavailable
-from lakeferry.storage import Store, open_store, s3_copy
+from lakeferry.storage import Store, multipart, open_store, s3_copy
 from lakeferry.storage.aliases import AliasStore
 from lakeferry.storage.folder import FolderStore
 from lakeferry.storage.local_store import LocalStore
@@ -72,6 +72,7 @@ def in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("lakeferry.storage.s3_copy", "lakeferry.storage.cloud_copy"):
         monkeypatch.setattr(f"{name}.LARGE_BYTES", 5 * MIB)
     monkeypatch.setattr(s3_copy, "_PART_BYTES", 5 * MIB)
+    monkeypatch.setattr(multipart, "_PAUSES_S", (0.01,) * 5)
 
 
 def uploads_below(store: Store) -> int:
@@ -209,7 +210,7 @@ class TestOnS3:
         assert lost
         assert target.get("large") == data
 
-    @pytest.mark.parametrize("what", ["copy", "last part", "joining"])
+    @pytest.mark.parametrize("what", ["copy", "beginning", "last part", "joining"])
     def test_success_without_effect_is_noticed(
         self, source: Store, target: Store, proxy: CountingProxy, in_parts: None, what: str
     ) -> None:
@@ -221,6 +222,7 @@ class TestOnS3:
             query = parse_qs(urlsplit(seen.target).query)
             meant = {
                 "copy": seen.method == "PUT",
+                "beginning": seen.method == "POST" and "uploads=" in seen.target,
                 "last part": query.get("partNumber") == ["3"],
                 "joining": seen.method == "POST" and "uploadId" in query,
             }
@@ -228,6 +230,7 @@ class TestOnS3:
 
         proxy.rule = lie
         assert target.copy_from(source, "x", "x", lambda _: None) is None
+        assert not [seen for seen in proxy.requests if "uploadId=&" in seen.target]
         proxy.reset()
         assert not target.exists("x")
 
@@ -237,6 +240,35 @@ class TestOnS3:
         source.put("large", random.randbytes(12 * MIB))
         proxy.rule = lambda seen: (
             Spoil.STATUS_403 if seen.method == "GET" and "uploads=" in seen.target else None
+        )
+        assert target.copy_from(source, "large", "large", lambda _: None) == 12 * MIB
+
+    def test_a_store_that_is_busy_for_some_seconds_is_asked_again(
+        self, source: Store, target: Store, proxy: CountingProxy, in_parts: None
+    ) -> None:
+        source.put("large", bytes(12 * MIB))
+        part = {"2": 5}
+
+        def busy(seen: SeenRequest) -> Spoil | None:
+            number = parse_qs(urlsplit(seen.target).query).get("partNumber", [""])[0]
+            part[number] = part.get(number, 0) - 1
+            return Spoil.STATUS_503 if part[number] >= 0 else None
+
+        proxy.rule = busy
+        assert target.copy_from(source, "large", "large", lambda _: None) == 12 * MIB
+
+    def test_a_silent_store_is_not_waited_for_as_long_as_one_that_copies(
+        self,
+        source: Store,
+        target: Store,
+        proxy: CountingProxy,
+        in_parts: None,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        source.put("large", bytes(12 * MIB))
+        monkeypatch.setattr(multipart, "_WAIT_S", 0.2)
+        proxy.rule = lambda seen: (
+            Spoil.HANG if seen.method == "GET" and "uploads=" in seen.target else None
         )
         assert target.copy_from(source, "large", "large", lambda _: None) == 12 * MIB
 

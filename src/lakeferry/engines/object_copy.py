@@ -17,7 +17,7 @@ import io
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Self, TypeVar
@@ -156,8 +156,10 @@ class Hands:
         self._objects: ThreadPoolExecutor | None = None
         self._chunks: ThreadPoolExecutor | None = None
         self._stack = ExitStack()
+        self._ended = threading.Event()
 
     def __enter__(self) -> Self:
+        self._ended.clear()
         if self.parallel > 1:
             self._objects = self._pool(self.parallel, "lakeferry-object")
             self._chunks = self._pool(_LARGE_AT_ONCE * CHUNKS_AT_ONCE, "lakeferry-chunk")
@@ -169,6 +171,8 @@ class Hands:
         return pool
 
     def __exit__(self, *_: object) -> None:
+        # After a failure, or Ctrl-C, a store may still copy a large object, which takes hours.
+        self._ended.set()
         self._stack.close()
         self._objects = self._chunks = None
 
@@ -183,7 +187,7 @@ class Hands:
 
         The log may be wrong: the object is copied as it is. Raises :class:`Gone`.
         """
-        pieces = _Pieces(self._moved)
+        pieces = _Pieces(self._moved, self._ended)
         size = target.copy_from(source, name, new_name, pieces.add)
         if size is not None:
             pieces.end(size)
@@ -292,15 +296,21 @@ class Hands:
 
 
 class _Pieces:
-    """Reports the pieces of one object if it is large; safe to use from several threads."""
+    """Reports the pieces of one object if it is large; safe to use from several threads.
 
-    def __init__(self, moved: Callable[[int], None]) -> None:
+    Raises ``CancelledError`` instead when nobody waits for the object any more.
+    """
+
+    def __init__(self, moved: Callable[[int], None], ended: threading.Event) -> None:
         self._moved = moved
+        self._ended = ended
         self._lock = threading.Lock()
         self._bytes = self._told_bytes = 0
 
     def add(self, size_bytes: int) -> None:
         """Count a piece."""
+        if self._ended.is_set():
+            raise CancelledError
         with self._lock:
             self._bytes += size_bytes
             if self._bytes > SMALL_COPY_BYTES:

@@ -17,16 +17,17 @@ from urllib3.exceptions import HTTPError, MaxRetryError
 
 from lakeferry.errors import StorageUnavailable
 
-_TIMEOUT = urllib3.Timeout(connect=5.0, read=600.0)
-"""A store may need minutes to copy a large part before it answers."""
+_CONNECT_S = 5.0
 _KEPT_CONNECTIONS = 32
 _LARGEST_ANSWER_BYTES = 16 << 20
 
 
 def http_answer(
-    method: str, url: str, headers: Mapping[str, str], body: bytes | None
+    method: str, url: str, headers: Mapping[str, str], body: bytes | None, *, wait_s: float
 ) -> tuple[int, bytes]:
     """Send a request, and return the status and the content of its answer.
+
+    The server may be silent for ``wait_s`` seconds.
 
     It is sent again once if its connection breaks, as connections that were kept open do.
     """
@@ -45,7 +46,7 @@ def http_answer(
                 allowed_methods=None,
                 respect_retry_after_header=False,
             ),
-            timeout=_TIMEOUT,
+            timeout=urllib3.Timeout(connect=_CONNECT_S, read=wait_s),
             preload_content=False,
         )
         try:

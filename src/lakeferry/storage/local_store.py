@@ -75,8 +75,6 @@ from lakeferry.storage.store import (
 from lakeferry.storage.uris import check_object_name, local_path
 
 _OPEN_FOLDERS = 32
-_TO_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
-"""Without blocking, because to open a pipe would wait for a writer."""
 _CHUNK_BYTES = 8 * 1024 * 1024
 _TIME_STAYS = frozenset({errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP})
 """Errors of a file whose time we can't set: it is another user's, or the file system can't."""
@@ -324,7 +322,7 @@ class LocalStore(Store):
     def _opened(self, path: str) -> Iterator[int]:
         """Open a regular file to read it."""
         try:
-            fd = os.open(self._checked(path), _TO_READ)
+            fd = _open_to_read(self._checked(path))
         except OSError as error:
             self._refuse(error, path)
         try:
@@ -462,7 +460,7 @@ class LocalStore(Store):
 
     def _read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
         try:
-            fd = os.open(self._checked(path), _TO_READ)
+            fd = _open_to_read(self._checked(path))
         except OSError as error:
             self._refuse(error, path)
         try:
@@ -665,6 +663,16 @@ class _Window:
     def is_past(self, key: bytes) -> bool:
         """Return whether this and everything after it is beyond the end."""
         return self._stop_before is not None and key >= self._stop_before
+
+
+def _open_to_read(file: str) -> int:
+    flags = os.O_RDONLY | os.O_CLOEXEC
+    try:
+        # To open a pipe would wait for a writer.
+        return os.open(file, flags | os.O_NONBLOCK)
+    except BlockingIOError:
+        # A file server lets others wait until its client has written what it holds.
+        return os.open(file, flags)
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

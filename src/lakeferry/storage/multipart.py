@@ -23,7 +23,11 @@ from lakeferry.storage.sigv4 import key_of, signed_anew
 from lakeferry.storage.store import PartsUpload
 
 _LASTS_S = 600
-_PAUSES_S = (0.25, 0.5, 1.0)
+_PAUSES_S = (0.25, 0.5, 1.0, 2.0, 4.0)
+"""While other parts are copied, a store may be busy for some seconds."""
+_WAIT_S = 60.0
+_JOIN_WAIT_S = 600.0
+"""A store may need minutes to copy or to join large parts before it answers."""
 _BUSY = frozenset({429, 500, 502, 503, 504})
 
 Sign = Callable[[int], str]
@@ -57,7 +61,8 @@ class S3Uploads:
             for each in listed.findall("{*}Upload"):
                 begun = datetime.fromisoformat(text_of(each, "Initiated"))
                 milliseconds = int(begun.timestamp() * 1000)
-                yield text_of(each, "Key"), text_of(each, "UploadId"), milliseconds
+                if upload := text_of(each, "UploadId"):
+                    yield text_of(each, "Key"), upload, milliseconds
             if text_of(listed, "IsTruncated") != "true":
                 return
             marks = {
@@ -67,7 +72,15 @@ class S3Uploads:
 
     def begin(self) -> str:
         """Begin an upload, and return its id."""
-        return text_of(self.ask("POST", {"uploads": ""}, body=b""), "UploadId")
+        upload = text_of(self.ask("POST", {"uploads": ""}, body=b""), "UploadId")
+        if not upload:
+            # Without an id, requests about it would be about the object.
+            raise StorageUnavailable(
+                f"the store begins no upload of {self.key!r}",
+                cause="its answer has no id for it",
+                status=200,
+            )
+        return upload
 
     def complete(self, upload: str, tags: Mapping[int, str], *, if_absent: bool) -> None:
         """Join the parts, given their ETags, to one object; ``if_absent`` never replaces one.
@@ -86,6 +99,7 @@ class S3Uploads:
             body=f"<CompleteMultipartUpload>{listed}</CompleteMultipartUpload>".encode(),
             # 412: the object is there.
             fine=(404, 412),
+            wait_s=_JOIN_WAIT_S,
         )
 
     def abort(self, upload: str) -> None:
@@ -128,11 +142,14 @@ class S3Uploads:
         body: bytes | None = None,
         fine: Sequence[int] = (),
         of_bucket: bool = False,
+        wait_s: float | None = None,
     ) -> ElementTree.Element:
         """Return the content of the answer, empty for a status in ``fine``."""
         url = self.urls(method, [query], [headers or {}], _LASTS_S, of_bucket=of_bucket)[0]
         for pause_s in (*_PAUSES_S, None):
-            status, content = http_pool.http_answer(method, url, headers or {}, body)
+            status, content = http_pool.http_answer(
+                method, url, headers or {}, body, wait_s=wait_s or _WAIT_S
+            )
             if status not in _BUSY or pause_s is None:
                 break
             time.sleep(pause_s)

@@ -24,6 +24,7 @@ LARGE_BYTES = 256 << 20
 _PART_BYTES = 64 << 20
 _MAX_PARTS = 10_000
 _PARTS_AT_ONCE = 4
+_COPY_WAIT_S = 600.0
 _BUSY_FROM = 500
 _NOT_IMPLEMENTED = 501
 
@@ -104,7 +105,7 @@ def _copied_parts(target: S3Uploads, upload: str, source: S3Source, moved: Moved
 def _ask(target: S3Uploads, query: dict[str, str], headers: dict[str, str]) -> str:
     """Send a request that copies, and return the ETag of what it made."""
     with _refusals(is_first=not query):
-        answer = target.ask("PUT", query, headers=headers, body=b"")
+        answer = target.ask("PUT", query, headers=headers, body=b"", wait_s=_COPY_WAIT_S)
     tag = text_of(answer, "ETag")
     if not tag:
         raise CopyRefused("the store's answer doesn't say what it made")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -28,7 +31,7 @@ from lakeferry.engines.object_copy import Hands
 from lakeferry.errors import CorruptLog
 from lakeferry.log import checkpoint_read
 from lakeferry.log.rewrite import Absolute, Listed, rewrite_parquet
-from lakeferry.storage import StoreConfig, local_durability, open_store
+from lakeferry.storage import Store, StoreConfig, local_durability, open_store
 from lakeferry.table import DeltaLog
 from tests.support.history import Append, Checkpoint, History, Kind, Layout
 from tests.support.stores import DictStore
@@ -50,6 +53,46 @@ def test_a_large_object_is_told_piece_by_piece(
             progress.ended(size, hands.copy(source, name, target, name, size).size_bytes)
     assert told == [(0, 0), (20, 0), (30, 0), (35, 0), (35, 1), (40, 2)]
     assert target.get("large") == source.get("large")
+
+
+class _Slow(DictStore):
+    """Copies an object for as long as somebody waits for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.ended = threading.Event(), threading.Event()
+
+    def copy_from(
+        self,
+        source: Store,
+        path: str,
+        new_path: str,
+        moved: Callable[[int], None],
+    ) -> int | None:
+        for _ in range(1_000):
+            self.begun.set()
+            try:
+                moved(1)
+            except BaseException:
+                self.ended.set()
+                raise
+            time.sleep(0.01)
+        return 1_000
+
+
+def test_a_copy_by_the_store_ends_when_nobody_waits_for_it() -> None:
+    target = _Slow()
+
+    def act(name: str) -> None:
+        if name == "slow":
+            hands.copy(DictStore(), name, target, name, None)
+
+    with Hands() as hands:
+        results = hands.each(act, ["first", "slow"])
+        next(results)
+        assert target.begun.wait(5)
+        # As after Ctrl-C, nobody asks for the second result.
+    assert target.ended.is_set()
 
 
 @pytest.fixture

@@ -50,4 +50,4 @@ def test_a_store_without_versions_replaces_nothing(
 
 def test_a_store_that_went_away_before_a_part_came_is_named() -> None:
     with pytest.raises(StorageUnavailable, match="the store doesn't answer"):
-        http_pool.http_answer("PUT", f"http://127.0.0.1:{free_port()}/b/x", {}, b"1")
+        http_pool.http_answer("PUT", f"http://127.0.0.1:{free_port()}/b/x", {}, b"1", wait_s=5)
