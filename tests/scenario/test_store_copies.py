@@ -243,6 +243,33 @@ class TestOnS3:
         )
         assert target.copy_from(source, "large", "large", lambda _: None) == 12 * MIB
 
+    def test_an_older_upload_goes_and_a_younger_one_stays(
+        self, s3_bucket: S3Bucket, source: Store, proxy: CountingProxy, in_parts: None
+    ) -> None:
+        target = place(s3_bucket, proxy, "to")
+        source.put("large", bytes(12 * MIB))
+        assert isinstance(target, ObjectStore)
+        uploads = target._uploads_of("large")
+        assert uploads is not None
+        uploads.begin()
+        # A store may tell the time of an upload in seconds.
+        time.sleep(1.1)
+        direct = open_store(
+            target.uri, {**target.config.options, "AWS_ENDPOINT_URL": f"http://{proxy.upstream}"}
+        )
+        assert isinstance(direct, ObjectStore)
+        others = direct._uploads_of("large")
+        assert others is not None
+        younger: list[str] = []
+
+        def begin_another(seen: SeenRequest) -> None:
+            if "partNumber=2" in seen.target and not younger:
+                younger.append(others.begin())
+
+        proxy.rule = begin_another
+        assert target.copy_from(source, "large", "large", lambda _: None) == 12 * MIB
+        assert others.find() == younger
+
     def test_a_store_that_is_busy_for_some_seconds_is_asked_again(
         self, source: Store, target: Store, proxy: CountingProxy, in_parts: None
     ) -> None:

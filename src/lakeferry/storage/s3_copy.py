@@ -65,7 +65,13 @@ def copy_object(target: S3Uploads, source: S3Source, moved: Moved) -> None:
         return
     with _refusals(is_first=True):
         upload = target.begin()
+    left: list[str] = []
     try:
+        # A lost answer, or a process that was killed, may have left another one. What was begun
+        # after ours is somebody's who still writes. Not everybody may list uploads.
+        with suppress(LakeferryError):
+            found = target.find()
+            left = found[: found.index(upload)] if upload in found else []
         tags = _copied_parts(target, upload, source, moved)
         with _refusals():
             target.complete(upload, tags, if_absent=False)
@@ -74,11 +80,9 @@ def copy_object(target: S3Uploads, source: S3Source, moved: Moved) -> None:
         with suppress(LakeferryError):
             target.abort(upload)
         raise
-    # A lost answer, or a process that was killed, may have left another one. The copy is done,
-    # and not everybody may list uploads.
-    with suppress(LakeferryError):
-        for left in target.find():
-            target.abort(left)
+    for each in left:
+        with suppress(LakeferryError):
+            target.abort(each)
 
 
 def _copied_parts(target: S3Uploads, upload: str, source: S3Source, moved: Moved) -> dict[int, str]:
