@@ -18,7 +18,7 @@ from urllib3.exceptions import HTTPError, MaxRetryError
 from lakeferry.errors import StorageUnavailable
 
 _CONNECT_S = 5.0
-_KEPT_CONNECTIONS = 32
+_KEPT_CONNECTIONS = 64
 _LARGEST_ANSWER_BYTES = 16 << 20
 
 
