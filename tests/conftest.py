@@ -7,6 +7,7 @@ import os
 import shlex
 import uuid
 from collections.abc import Generator, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -195,8 +196,12 @@ def unity() -> Iterator[UnityServer]:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Spark with Delta Lake, one session for all tests; for S3 use ``spark_s3``."""
-    jars = components.require("spark-jars")
+    """Spark with Delta Lake, one session for all tests; for S3 use ``spark_s3``.
+
+    ``LAKEFERRY_UC_SPARK_JARS`` names a folder with other jars, for tests with a real Unity Catalog.
+    """
+    given = os.environ.get("LAKEFERRY_UC_SPARK_JARS")
+    jars = Path(given) if given else components.require("spark-jars")
     from tests.support.spark import session
 
     running = session(

@@ -16,6 +16,7 @@ from lakeferry import spark as modern
 from lakeferry.errors import RedirectNotFollowed, RedirectTargetReplaced
 from lakeferry.spark import patches, session_clients
 from lakeferry.spark.client import Client
+from lakeferry.spark.new_place import NewPlace
 from lakeferry.spark.sql_tokens import path_of
 from lakeferry.spark.statement_rewrite import edited, parse_statement
 from lakeferry.spark.statement_tables import Relation
@@ -350,7 +351,7 @@ def replaced(session: SparkSession, text: str, table: str) -> str:
     if found is None:
         return text
     named = [each for each in found.statement.relations if about(each, table)]
-    return edited(text, [edit for each in named for edit in found.edits(each, NEW)])
+    return edited(text, [edit for each in named for edit in found.edits(each, NewPlace(NEW))])
 
 
 REPLACED = [

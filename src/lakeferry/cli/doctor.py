@@ -7,6 +7,7 @@ Checks that only the Spark engine needs say so; everything else works without Sp
 from __future__ import annotations
 
 import importlib.metadata
+import importlib.util
 import os
 import re
 import shutil
@@ -25,6 +26,7 @@ from lakeferry.errors import LakeferryError
 PYTHON = (3, 11)
 JAVA = 17
 ENOUGH_DISK_BYTES = 1 << 30
+_CONNECTOR_JARS = "*unitycatalog-spark*.jar"
 _FOR_SPARK = "needed for the Spark engine only"
 _JAVA_VERSION = re.compile(r'^JAVA_VERSION="(?:1\.)?(\d+)[^"]*"', re.MULTILINE)
 
@@ -79,6 +81,7 @@ def _look(environment: Mapping[str, str]) -> Iterator[MachineCheck]:
         ("pyspark", lambda _: _spark_package("pyspark", spark_jars.PYSPARK)),
         ("delta-spark", lambda _: _spark_package("delta-spark", spark_jars.DELTA_SPARK)),
         ("spark-jars", _jars),
+        ("unity-spark", _unity_connector),
         ("cache", _cache),
         ("disk", _disk),
         ("configuration", _configuration),
@@ -170,6 +173,39 @@ def _jars(environment: Mapping[str, str]) -> MachineCheck:
     jars = len(list(folder.glob("*.jar")))
     elsewhere = f"another Spark downloads them by spark.jars.packages={spark_jars.PACKAGES}"
     return MachineCheck("spark-jars", True, f"{jars} jars in {folder}; {elsewhere}")
+
+
+def _unity_connector(environment: Mapping[str, str]) -> MachineCheck:
+    """Look for Unity Catalog's Spark connector, which opens managed tables by their names."""
+    name = "unity-spark"
+    for folder in _jar_folders(environment):
+        found = sorted(folder.glob(_CONNECTOR_JARS))
+        if found:
+            return MachineCheck(name, True, f"Unity Catalog's Spark connector at {found[0]}")
+    return MachineCheck(
+        name,
+        False,
+        "Unity Catalog's Spark connector not found",
+        "needed for managed tables of Unity Catalog in Spark only: put the jars of "
+        "unitycatalog-spark and its client where Spark finds them (spark.jars), and set "
+        "spark.sql.catalog.NAME=io.unitycatalog.spark.UCSingleCatalog, spark.sql.catalog.NAME.uri "
+        "and spark.sql.catalog.NAME.token",
+    )
+
+
+def _jar_folders(environment: Mapping[str, str]) -> Iterator[Path]:
+    """Yield the folders in which Spark finds jars without being told: its own, and ours."""
+    homes = [environment.get("SPARK_HOME")]
+    installed = importlib.util.find_spec("pyspark")
+    if installed is not None and installed.origin is not None:
+        homes.append(str(Path(installed.origin).parent))
+    yield from (Path(home) / "jars" for home in homes if home)
+    if (ours := found_jars(environment)) is not None:
+        yield ours
+    home = environment.get("HOME")
+    if home:
+        # Where spark.jars.packages puts what it downloads.
+        yield from (Path(home) / each / "jars" for each in (".ivy2.5.2", ".ivy2"))
 
 
 def _cache(environment: Mapping[str, str]) -> MachineCheck:

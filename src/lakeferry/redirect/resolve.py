@@ -76,6 +76,13 @@ class Resolution:
     """The name in a catalog that the last redirect leads to, as ``sql:cat.schema.t``."""
     access: CatalogAccess = field(default=NO_ACCESS, repr=False, compare=False)
     """How the catalog that named the location lets it be opened."""
+    managed: tuple[str, ...] = ()
+    """The features by which its catalog decides about its commits: no path is enough then."""
+
+    def only_by_name(self) -> CatalogManaged:
+        """Return the error for a managed table of which only the path can be given."""
+        name = None if self.name is None else self.name.partition(":")[2]
+        return _catalog_managed(self.location, self.managed, name)
 
     def check_operation(self, operation: str) -> None:
         """Refuse an operation that the matching no-redirect rule doesn't allow."""
@@ -157,11 +164,13 @@ class Resolver:
         accepts one that is opened with its catalog, or that isn't redirected.
         """
         granted: dict[str, CatalogAccess] = {}
-        found, managed, target = self._followed(normalise(table), app_name, write, granted)
-        if managed and not (
+        found, target = self._followed(normalise(table), app_name, write, granted)
+        if found.managed:
+            found = self._with_name(found, target)
+        if found.managed and not (
             allow_managed and (not found.redirected or self._is_asked(found.location))
         ):
-            raise self._managed(found, managed, target)
+            raise found.only_by_name()
         return replace(found, access=granted.get(found.location, NO_ACCESS))
 
     def _followed(
@@ -170,8 +179,8 @@ class Resolver:
         app_name: str | None,
         write: bool,
         granted: dict[str, CatalogAccess],
-    ) -> tuple[Resolution, tuple[str, ...], RedirectTarget | None]:
-        """Return where redirects lead, its catalog-managed features, and the last target."""
+    ) -> tuple[Resolution, RedirectTarget | None]:
+        """Return where redirects lead, and the last target."""
         chain = [source]
         target: RedirectTarget | None = None
         named: str | None = None
@@ -188,11 +197,8 @@ class Resolver:
                 break
             rule = redirect.rule_for(app_name)
             if rule is not None:
-                return (
-                    Resolution(source, here, len(chain) > 1, rule, tuple(chain)),
-                    seen.managed,
-                    target,
-                )
+                kept = Resolution(source, here, len(chain) > 1, rule, tuple(chain), named)
+                return replace(kept, managed=seen.managed), target
             if write and redirect.state.refuses_writers:
                 raise _in_progress(here, redirect.state)
             if not redirect.state.sends_readers_on:
@@ -208,20 +214,23 @@ class Resolver:
             self._check_lineage(here, seen, following)
             chain.append(following)
         found = Resolution(source, here, len(chain) > 1, None, tuple(chain), named)
-        return found, seen.managed, target
+        return replace(found, managed=seen.managed), target
 
-    def _managed(
-        self, found: Resolution, managed: tuple[str, ...], target: RedirectTarget | None
-    ) -> CatalogManaged:
-        name = target.name if target else None
-        if target is not None and target.table_id is not None and target.kind.catalog is not None:
-            # The name is only for the error message, which otherwise shows the place.
-            with suppress(LakeferryError):
-                known = self._catalog(target.kind.catalog).find_id(
-                    target.table_id, target.metastore_id
-                )
-                name = known.name if known is not None else None
-        return _catalog_managed(found.location, managed, name)
+    def _with_name(self, found: Resolution, target: RedirectTarget | None) -> Resolution:
+        """Return the place of a managed table with the current name of the target's id.
+
+        A table that was renamed may have no name yet, or one that is only its id.
+        """
+        if target is None or target.kind.catalog is None or target.table_id is None:
+            return found
+        kind = target.kind.catalog
+        if found.name not in (None, f"{kind}:{target.table_id}"):
+            return found
+        with suppress(LakeferryError):
+            known = self._catalog(kind).find_id(target.table_id, target.metastore_id, target.name)
+            if known is not None and known.name != target.table_id:
+                return replace(found, name=f"{kind}:{known.name}")
+        return replace(found, name=None)
 
     def check_leads_elsewhere(
         self, table: str, source: str, *, allow_managed: bool = False
@@ -476,8 +485,9 @@ def _catalog_managed(place: str, managed: tuple[str, ...], name: str | None) -> 
         f"{name or place} is managed by its catalog",
         cause=f"its protocol has {', '.join(managed)}: commits that the catalog has accepted may "
         "not be in the log yet, so a reader of the path may get wrong data",
-        remedy=f"open it by its name{f', {name},' if name else ''} with Lakeferry, or with an "
-        "engine that asks the catalog, such as Spark with Unity Catalog's connector",
+        remedy=f"open it by its name{f', {name},' if name else ''} with a client that asks the "
+        f"catalog: lakeferry.open('unity:{name or 'CATALOG.SCHEMA.TABLE'}'), or Spark with Unity "
+        "Catalog's connector",
         name=name,
         location=place,
         features=list(managed),

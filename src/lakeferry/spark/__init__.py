@@ -18,6 +18,10 @@ Everything else reaches Spark unchanged. We find a table's place by reading its 
 own parser. A statement that would read a redirected table at its old place is refused
 (:class:`~lakeferry.errors.RedirectNotFollowed`).
 
+A redirect may lead to a table that Unity Catalog manages, which has no path that Spark could open:
+what is said of the old path is said of the table's name then. The session needs Unity Catalog's
+Spark connector.
+
 A no-redirect rule for the session's ``spark.app.name`` is obeyed: the session stays at the
 source, and commits only operations that the rule allows.
 
@@ -49,8 +53,13 @@ def read(
     **options: Any,
 ) -> DataFrame:
     """Return the table at ``path``, or where its redirect leads; ``options`` are the reader's."""
-    place = _client(spark, storage_options).readable(path)
-    return spark.read.format("delta").options(**options).load(place)
+    place = _client(spark, storage_options).moved_path(path)
+    reader = spark.read.format("delta").options(**options)
+    if place is None or not place.name:
+        return reader.load(path if place is None else place.path)
+    from lakeferry.spark.access_by_name import read_by_name
+
+    return read_by_name(reader, place)
 
 
 def write(
@@ -67,11 +76,16 @@ def write(
     Raises :class:`~lakeferry.errors.RedirectInProgress` while a redirect is being
     set up or withdrawn.
     """
-    place = _client(frame.sparkSession, storage_options).writable(path, "WRITE")
+    place = _client(frame.sparkSession, storage_options).moved_path(path, "WRITE")
     writer = frame.write.format("delta").mode(mode).options(**options)
     if partition_by:
         writer = writer.partitionBy(*partition_by)
-    writer.save(place)
+    if place is None or not place.name:
+        writer.save(path if place is None else place.path)
+        return
+    from lakeferry.spark.access_by_name import write_by_name
+
+    write_by_name(writer, place)
 
 
 def for_path(
@@ -80,7 +94,13 @@ def for_path(
     """Return the ``DeltaTable`` at ``path``, or where its redirect leads."""
     from delta.tables import DeltaTable
 
-    return DeltaTable.forPath(spark, _client(spark, storage_options).readable(path))
+    place = _client(spark, storage_options).moved_path(path)
+    if place is None or not place.name:
+        return DeltaTable.forPath(spark, path if place is None else place.path)
+    from lakeferry.spark.access_by_name import named_delta_table
+
+    table: DeltaTable = named_delta_table(DeltaTable, spark, place.newest(path))
+    return table
 
 
 def install(session: SparkSession, *, storage_options: Mapping[str, str] | None = None) -> None:

@@ -18,12 +18,19 @@ from pyspark.errors import PySparkException
 from lakeferry.errors import Forbidden, NotATable, RedirectNotFollowed, TableNotFound, Unauthorized
 from lakeferry.redirect.resolve import Resolution, resolve_table
 from lakeferry.spark import stored_sql, table_locations
+from lakeferry.spark.new_place import (
+    NewPlace,
+    at_name,
+    name_parts,
+    needs_a_path,
+    split_time_travel,
+)
+from lakeferry.spark.session_catalogs import check_session_catalog
 from lakeferry.spark.sql_tokens import (
     is_delta_format,
     parse_name,
     path_of,
     spell_path,
-    spell_table,
     tokens,
 )
 from lakeferry.spark.statement_rewrite import Parsed, TextEdit, edited, parse_statement, tables_read
@@ -34,9 +41,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _JVM_SAYS_NO = (Py4JError, PySparkException)
-_TIME_TRAVEL = re.compile(r"@(?:[vV]\d+|\d{17})$")
-
-
 _PARAMETER = re.compile(r"\?|(?<!:):\w")
 _Names = tuple[tuple[str, ...], ...]
 """The possible readings of a name, as parts."""
@@ -91,32 +95,26 @@ class Client:
             source = self.spark.conf.get("spark.sql.sources.default")
         return source is not None and is_delta_format(source)
 
-    def readable(self, path: str) -> str:
-        """Return the path at which to read the table at ``path``."""
-        return self._place(path, ())
+    def moved_path(self, path: str, *operations: str) -> NewPlace | None:
+        """Return where the table at ``path`` is now; ``None`` if it is still there.
 
-    def writable(self, path: str, *operations: str) -> str:
-        """Return the path at which to commit these operations to the table at ``path``.
-
-        Raises :class:`~lakeferry.errors.RedirectInProgress` while a redirect blocks all writers,
+        With ``operations`` the table is checked for these commits. Raises
+        :class:`~lakeferry.errors.RedirectInProgress` while a redirect blocks all writers,
         and :class:`~lakeferry.errors.RedirectRuleViolated` if a no-redirect rule keeps the
         session at the source but doesn't allow one of the operations.
         """
         return self._place(path, operations)
 
-    def table(self, name: str, *operations: str) -> str | None:
-        """Return the path that a table moved to; ``None`` if ``name`` still leads to the table.
+    def moved_table(self, name: str, *operations: str) -> NewPlace | None:
+        """Return where a table is now; ``None`` if ``name`` still leads to it.
 
-        With ``operations`` the table is checked for writing, as in :meth:`writable`.
+        With ``operations`` the table is checked for these commits, as in :meth:`moved_path`.
         """
         parts = parse_name(name)
         if parts is None:
             return None
         path = path_of(parts)
-        if path is None:
-            return self._moved(parts, operations)
-        place = self._place(path, operations)
-        return None if place == path else place
+        return self._moved(parts, operations) if path is None else self._place(path, operations)
 
     def sql(self, text: str, args: Any = None, *, is_checked_later: bool = True) -> Followed:
         """Return a SQL text in which every redirected table is at its new place.
@@ -152,8 +150,8 @@ class Client:
         is_later = is_checked_later and parsed.statement.is_query
         script = self._script_of(parsed, text, script)
         replaced, known = set[int](), set[str]()
-        moved: dict[tuple[Any, ...], str] = {}
-        looked_up: dict[Relation, tuple[_Names, str, str | None]] = {}
+        moved: dict[tuple[Any, ...], NewPlace] = {}
+        looked_up: dict[Relation, tuple[_Names, str, NewPlace | None]] = {}
         edits: list[TextEdit] = []
         for relation in parsed.statement.relations:
             if script is not None:
@@ -177,6 +175,8 @@ class Client:
                 replaced.add(position)
             views = parsed.statement.views if script is None else script.views
             found = parsed.edits(relation, place, self._whole_name(relation))
+            if not found and place.name and relation.place is RelationPlace.STRING:
+                raise needs_a_path(name, place, "this statement")
             if not found or name.lower() in views:
                 raise _not_followed(name, place)
             if relation.names or relation.path is not None:
@@ -207,7 +207,7 @@ class Client:
         args: Any,
         script: _Script | None,
         known: set[str],
-    ) -> tuple[_Names, str, str | None]:
+    ) -> tuple[_Names, str, NewPlace | None]:
         """Return the possible names of a relation, the one that leads to a table, and its place."""
         names, path = self._named(parsed, relation, args, script)
         return names, *self._looked_up(names, path, relation.operations, known)
@@ -319,15 +319,15 @@ class Client:
                 continue
             found = self._resolve(place, ())
             if found is not None and found.redirected:
-                raise _not_followed(path, table_locations.spelled(self.spark, found.location))
+                raise _not_followed(path, self._new_place(found, path))
 
-    def _check_changed(self, text: str, moved: Mapping[tuple[Any, ...], str]) -> None:
+    def _check_changed(self, text: str, moved: Mapping[tuple[Any, ...], NewPlace]) -> None:
         """Check with Spark's parser that each moved table is named at its new place."""
         again = parse_statement(self.spark, text)
         left = None if again is None else [_key(each) for each in again.statement.relations]
         for key, place in moved.items():
             name = ".".join(key[0][0]) if key[0] else str(key[1])
-            if left is None or (key in left and name != place):
+            if left is None or (key in left and (place.name or name != place.path)):
                 raise _not_followed(name, place)
 
     def _named(
@@ -352,8 +352,8 @@ class Client:
         path: str | None,
         operations: Sequence[str],
         known: set[str],
-    ) -> tuple[str, str | None]:
-        """Return the name of a table, and the path that it moved to, if it did."""
+    ) -> tuple[str, NewPlace | None]:
+        """Return the name of a table, and where it moved to, if it did."""
         for name in names:
             path = path_of(name) if path is None else path
             if path is None and name:
@@ -362,8 +362,7 @@ class Client:
                     return ".".join(name), place
         if path is None:
             return "", None
-        place = self._place(path, operations, known)
-        return path, None if place == path else place
+        return path, self._place(path, operations, known)
 
     def _whole_name(self, relation: Relation) -> tuple[str, ...]:
         """Return the name of a table with its schema and catalog; empty for a path."""
@@ -423,26 +422,43 @@ class Client:
 
     def _moved(
         self, name: Sequence[str], operations: Sequence[str], known: set[str] | None = None
-    ) -> str | None:
-        """Return the new path of a table of the catalog, if it has moved."""
+    ) -> NewPlace | None:
+        """Return the new place of a table of the catalog, if it has moved."""
         uri = table_locations.location_of(self.spark, name)
         found = None if uri is None else self._resolve(uri, operations)
         if found is None:
             return None
         _remember(found, known)
-        return table_locations.spelled(self.spark, found.location) if found.redirected else None
+        return self._new_place(found, ".".join(name)) if found.redirected else None
 
-    def _place(self, path: str, operations: Sequence[str], known: set[str] | None = None) -> str:
+    def _place(
+        self, path: str, operations: Sequence[str], known: set[str] | None = None
+    ) -> NewPlace | None:
         spellings = _spellings(path) if not operations else [(path, "")]
         for table, rest in spellings:
             uri = table_locations.uri_of_location(self.spark, table)
             found = None if uri is None else self._resolve(uri, operations)
             if found is not None:
                 _remember(found, known)
-                if not found.redirected:
-                    return path
-                return table_locations.spelled(self.spark, found.location) + rest
-        return path
+                place = self._new_place(found, path, rest) if found.redirected else None
+                return None if place is not None and place == NewPlace(path) else place
+        return None
+
+    def _new_place(self, found: Resolution, asked: str, rest: str = "") -> NewPlace:
+        """Return where Spark finds a table that moved; ``rest`` followed its path.
+
+        Raises :class:`~lakeferry.errors.CatalogManaged` if it has to be opened by its name, and
+        this session can't do that.
+        """
+        path = table_locations.spelled(self.spark, found.location)
+        if not found.managed:
+            return NewPlace(path + rest)
+        name = name_parts(found.name)
+        if name is None:
+            raise found.only_by_name()
+        place = at_name(path, name, rest, asked)
+        check_session_catalog(self.spark, place, found.location)
+        return place
 
     def _resolve(self, uri: str, operations: Sequence[str]) -> Resolution | None:
         try:
@@ -451,7 +467,10 @@ class Client:
                 storage_options=self.storage_options,
                 app_name=self.spark.conf.get("spark.app.name", None),
                 write=bool(operations),
+                allow_managed=True,
             )
+            if found.managed and not found.redirected:
+                raise found.only_by_name()
         except (TableNotFound, NotATable):
             return None
         except (Forbidden, Unauthorized) as refused:
@@ -474,10 +493,8 @@ def _spellings(path: str) -> Iterator[tuple[str, str]]:
     part of the table.
     """
     yield path, ""
-    base, rest = path, ""
-    match = _TIME_TRAVEL.search(path)
-    if match is not None:
-        base, rest = path[: match.start()], match.group()
+    base, rest = split_time_travel(path)
+    if rest:
         yield base, rest
     folder, slash, name = base.rstrip("/").rpartition("/")
     while "=" in name and folder:
@@ -497,15 +514,16 @@ def _remember(found: Resolution, known: set[str] | None) -> None:
         known.add(found.location)
 
 
-def _not_followed(table: str, place: str) -> RedirectNotFollowed:
+def _not_followed(table: str, place: NewPlace) -> RedirectNotFollowed:
+    shown = place.identifier if place.name else place.path
     return RedirectNotFollowed(
         f"this statement would read {table} at its old place",
-        cause=f"the table moved to {place}, and a view, a function or this form of statement "
+        cause=f"the table moved to {shown}, and a view, a function or this form of statement "
         "names the old place in a way that Lakeferry can't replace",
-        remedy=f"use {spell_table(place)} instead of the old name in the statement; if a view "
+        remedy=f"use {place.identifier} instead of the old name in the statement; if a view "
         "or function has the old name, create it again with the new one",
         table=table,
-        target=place,
+        target=shown,
     )
 
 

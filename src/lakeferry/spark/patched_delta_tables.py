@@ -12,10 +12,12 @@ from collections.abc import Callable
 from typing import Any
 
 from lakeferry.errors import RedirectNotFollowed
+from lakeferry.spark.access_by_name import named_delta_table
 from lakeferry.spark.client import Client
+from lakeferry.spark.new_place import only_path
 from lakeferry.spark.patched_readers_writers import patch_writing
 from lakeferry.spark.session_clients import Method, Patch, client_of, session_of
-from lakeferry.spark.sql_tokens import parse_name, path_of, spell_table
+from lakeferry.spark.sql_tokens import parse_name, path_of
 
 _SOURCE = "_lakeferry_source"
 """How a table was opened: the client's method, the path or name, and the place it returned."""
@@ -61,9 +63,14 @@ def _for_path(original: Method) -> Method:
         client = client_of(sparkSession)
         if client is None or not isinstance(path, str):
             return original(cls, sparkSession, path, *more, **named)
-        place = client.readable(path)
-        table = original(cls, sparkSession, place, *more, **named)
-        setattr(table, _SOURCE, (Client.writable, path, place))
+        place = client.moved_path(path)
+        if place is not None and place.name:
+            # The catalog issues the credentials, so a Hadoop configuration isn't needed.
+            table = named_delta_table(cls, sparkSession, place.newest(path))
+        else:
+            now = path if place is None else place.path
+            table = original(cls, sparkSession, now, *more, **named)
+        setattr(table, _SOURCE, (Client.moved_path, path, place))
         return table
 
     return for_path
@@ -75,10 +82,10 @@ def _for_name(original: Method) -> Method:
         client = client_of(sparkSession)
         if client is None or not isinstance(tableOrViewName, str):
             return original(cls, sparkSession, tableOrViewName)
-        found = client.table(tableOrViewName)
-        name = tableOrViewName if found is None else spell_table(found)
-        table = original(cls, sparkSession, name)
-        setattr(table, _SOURCE, (Client.table, tableOrViewName, found))
+        found = client.moved_table(tableOrViewName)
+        name = tableOrViewName if found is None else found.newest(tableOrViewName)
+        table = named_delta_table(cls, sparkSession, name)
+        setattr(table, _SOURCE, (Client.moved_table, tableOrViewName, found))
         return table
 
     return for_name
@@ -89,7 +96,10 @@ def _is_delta_table(original: Method) -> Method:
     def is_delta_table(cls: Any, sparkSession: Any, identifier: str) -> bool:  # noqa: N803
         client = client_of(sparkSession)
         if client is not None and isinstance(identifier, str):
-            identifier = client.readable(identifier)
+            place = client.moved_path(identifier)
+            if place is not None and place.name:
+                return True
+            identifier = identifier if place is None else place.path
         return bool(original(cls, sparkSession, identifier))
 
     return is_delta_table
@@ -102,7 +112,7 @@ def _convert(original: Method) -> Method:
         parts = parse_name(identifier) if client and isinstance(identifier, str) else None
         if client is not None and parts is not None and len(parts) == 2:
             path = path_of(("delta", parts[1]))
-            if path is not None and client.readable(path) != path:
+            if path is not None and client.moved_path(path) is not None:
                 # It is a Delta table already; Delta would return the one at the old place.
                 return cls.forPath(sparkSession, path)
         return original(cls, sparkSession, identifier, *more, **named)
@@ -119,11 +129,11 @@ def _cloning(original: Method) -> Method:
         bound = signature.bind(self, *given, **named)
         target = bound.arguments["target"]
         if client is not None and isinstance(target, str):
-            if path_of(("delta", target)) is not None:
-                bound.arguments["target"] = client.writable(target, "CLONE")
-            else:
-                place = client.table(target, "CLONE")
-                bound.arguments["target"] = target if place is None else place
+            is_path = path_of(("delta", target)) is not None
+            find = client.moved_path if is_path else client.moved_table
+            place = find(target, "CLONE")
+            if place is not None:
+                bound.arguments["target"] = place.identifier if place.name else place.path
         return original(*bound.args, **bound.kwargs)
 
     return _committing()(clone)
@@ -145,7 +155,9 @@ def _location(original: Method) -> Method:
     def location(self: Any, location: str) -> Any:
         client = client_of(session_of(self))
         if client is not None and isinstance(location, str):
-            place = client.writable(location, "CREATE TABLE")
+            place = only_path(
+                client.moved_path(location, "CREATE TABLE"), location, "the builder's location"
+            )
             if place != location:
                 # Delta compares it with its own spelling: a URI in Java has one slash there.
                 session: Any = session_of(self)

@@ -11,16 +11,23 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from lakeferry.spark.access_by_name import (
+    read_by_name,
+    start_by_name,
+    write_by_name,
+)
 from lakeferry.spark.client import Client
+from lakeferry.spark.new_place import NewPlace, needs_a_path, only_path
 from lakeferry.spark.session_clients import (
     CLIENT_SETTING,
     Method,
     Patch,
     client_of,
+    followed_by_us_alone,
     keep_number,
     session_of,
 )
-from lakeferry.spark.sql_tokens import parse_name, path_of, spell_path, spell_table
+from lakeferry.spark.sql_tokens import parse_name, path_of, spell_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,8 +49,8 @@ def reader_writer_patches() -> list[Patch]:
         (DataStreamReader, "load", _load),
         (DataFrameReader, "table", _table),
         (DataStreamReader, "table", _stream_of_table),
-        (DataFrameWriter, "save", _saving("WRITE")),
-        (DataStreamWriter, "start", _saving("STREAMING UPDATE")),
+        (DataFrameWriter, "save", _save),
+        (DataStreamWriter, "start", _start),
         (DataFrameWriter, "insertInto", patch_writing("WRITE")),
         (DataFrameWriter, "saveAsTable", _save_as_table),
         (DataStreamWriter, "toTable", _to_table),
@@ -108,31 +115,48 @@ def _with_place(
     path: Any,
     format: str | None,
     options: dict[str, Any],
-    find: Callable[[Client, str], str],
-) -> Any:
-    """Return the path to use, and correct the option ``path``, if the format is Delta."""
+    *operations: str,
+) -> tuple[Any, NewPlace | None]:
+    """Return the path to use, and correct the option ``path``, if the format is Delta.
+
+    If the table has only a name now, its place is returned too, and the option is left out.
+    """
     client = client_of(session_of(of))
     if client is None or not client.is_delta(format or _notes(of).get("format")):
-        return path
-    if isinstance(path, str):
-        return find(client, path)
-    if isinstance(path, list):
-        return [find(client, each) if isinstance(each, str) else each for each in path]
+        return path, None
     given = [key for key in options if key.lower() == "path"]
-    noted = str(options[given[-1]]) if given else _notes(of).get("path")
-    if path is None and noted is not None:
-        place = find(client, noted)
-        if place != noted:
-            for key in given:
-                del options[key]
-            of.option("path", place)
-    return path
+    asked: Any
+    if path is None:
+        asked = str(options[given[-1]]) if given else _notes(of).get("path")
+    else:
+        asked = path[0] if isinstance(path, list) and len(path) == 1 else path
+    if isinstance(asked, list):
+        return [_only_path(client, each, "a list of paths", *operations) for each in asked], None
+    place = client.moved_path(asked, *operations) if isinstance(asked, str) else None
+    if place is None:
+        return path, None
+    if path is None or place.name:
+        for key in given:
+            del options[key]
+    if place.name:
+        return None, place
+    if path is None:
+        of.option("path", place.path)
+        return None, None
+    return place.path, None
 
 
-def _moved(session: Any, name: Any, *operations: str) -> tuple[Client | None, str | None]:
-    """Return the session's client, and the path that a table moved to, if ``name`` is a name."""
+def _only_path(client: Client, path: Any, call: str, *operations: str) -> Any:
+    """Return the path at which a table is now, for a call that can't be given a name."""
+    if not isinstance(path, str):
+        return path
+    return only_path(client.moved_path(path, *operations), path, call)
+
+
+def _moved(session: Any, name: Any, *operations: str) -> tuple[Client | None, NewPlace | None]:
+    """Return the session's client, and where a table moved to, if ``name`` is a name."""
     client = client_of(session) if isinstance(name, str) else None
-    return client, None if client is None else client.table(name, *operations)
+    return client, None if client is None else client.moved_table(name, *operations)
 
 
 def _sql(original: Method) -> Method:
@@ -169,16 +193,18 @@ def _load(original: Method) -> Method:
     def load(
         self: Any, path: Any = None, format: str | None = None, schema: Any = None, **options: Any
     ) -> Any:
-        path = _with_place(self, path, format, options, Client.readable)
+        path, place = _with_place(self, path, format, options)
+        if place is not None:
+            return read_by_name(self.options(**options), place, schema)
         return original(self, path, format, schema, **options)
 
     return load
 
 
 def _reading(
-    original: Method, of: Any, session: Any, name: Any, read_moved: Callable[[str], Any]
+    original: Method, of: Any, session: Any, name: Any, read_moved: Callable[[NewPlace], Any]
 ) -> Any:
-    """Return the data frame of a table, by ``original`` or at the path that it moved to."""
+    """Return the data frame of a table, by ``original`` or where it moved to."""
     client, found = _moved(session, name)
     if found is None:
         frame = original(of, name)
@@ -198,8 +224,10 @@ def _table(original: Method) -> Method:
     def table(self: Any, tableName: str) -> Any:  # noqa: N803
         session = self if isinstance(self, SparkSession) else session_of(self)
 
-        def read_moved(path: str) -> Any:
-            return original(self, spell_table(path))
+        def read_moved(place: NewPlace) -> Any:
+            if place.travels:
+                return read_by_name(self.read if self is session else self, place)
+            return original(self, place.identifier)
 
         return _reading(original, self, session, tableName, read_moved)
 
@@ -226,7 +254,8 @@ def _named_in_catalog(original: Method) -> Method:
     @functools.wraps(original)
     def act(self: Any, tableName: str, *more: Any, **named: Any) -> Any:  # noqa: N803
         _, found = _moved(self._sparkSession, tableName)
-        return original(self, tableName if found is None else spell_table(found), *more, **named)
+        name = tableName if found is None else found.newest(tableName)
+        return original(self, name, *more, **named)
 
     return act
 
@@ -238,7 +267,7 @@ def _list_columns(original: Method) -> Method:
         _, found = _moved(self._sparkSession, name)
         if found is None:
             return original(self, tableName, dbName)
-        return original(self, spell_table(found))
+        return original(self, found.newest(name))
 
     return list_columns
 
@@ -255,7 +284,7 @@ def _create_table(original: Method) -> Method:
     ) -> Any:
         client = client_of(self._sparkSession)
         if client is not None and isinstance(path, str) and client.is_delta(source):
-            path = client.writable(path, "CREATE TABLE")
+            path = _only_path(client, path, "createTable", "CREATE TABLE")
         return original(self, tableName, path, source, *more, **options)
 
     return create_table
@@ -264,27 +293,41 @@ def _create_table(original: Method) -> Method:
 def _stream_of_table(original: Method) -> Method:
     @functools.wraps(original)
     def table(self: Any, tableName: str) -> Any:  # noqa: N803
-        def read_moved(path: str) -> Any:
+        def read_moved(place: NewPlace) -> Any:
+            if place.name:
+                return original(self, place.newest(tableName))
             # A stream can't be started with a path as a table name.
-            return self.format("delta").load(path)
+            return self.format("delta").load(place.path)
 
         return _reading(original, self, session_of(self), tableName, read_moved)
 
     return table
 
 
-def _saving(operation: str) -> Callable[[Method], Method]:
-    def patch(original: Method) -> Method:
-        @functools.wraps(original)
-        def save(
-            self: Any, path: str | None = None, format: str | None = None, *more: Any, **named: Any
-        ) -> Any:
-            path = _with_place(self, path, format, named, _for_writing(operation))
-            return original(self, path, format, *more, **named)
+def _save(original: Method) -> Method:
+    @functools.wraps(original)
+    def save(
+        self: Any, path: str | None = None, format: str | None = None, *more: Any, **named: Any
+    ) -> Any:
+        path, place = _with_place(self, path, format, named, "WRITE")
+        if place is not None:
+            return write_by_name(self, place, format, *more, **named)
+        return original(self, path, format, *more, **named)
 
-        return save
+    return save
 
-    return patch
+
+def _start(original: Method) -> Method:
+    @functools.wraps(original)
+    def start(
+        self: Any, path: str | None = None, format: str | None = None, *more: Any, **named: Any
+    ) -> Any:
+        path, place = _with_place(self, path, format, named, "STREAMING UPDATE")
+        if place is not None:
+            return start_by_name(self, place, format, *more, **named)
+        return original(self, path, format, *more, **named)
+
+    return start
 
 
 def patch_writing(operation: str) -> Callable[[Method], Method]:
@@ -298,7 +341,7 @@ def patch_writing(operation: str) -> Callable[[Method], Method]:
             name = given[0] if given else named.get(parameter)
             _, found = _moved(session_of(self), name, operation)
             if found is not None:
-                given, named = _with_first(parameter, spell_table(found), given, named)
+                given, named = _with_first(parameter, found.identifier, given, named)
             return original(self, *given, **named)
 
         return write
@@ -314,8 +357,10 @@ def _save_as_table(original: Method) -> Method:
         _, found = _moved(session_of(self), name, "WRITE")
         if found is not None:
             # For a path the format must be stated; for a table the catalog knows it.
-            return original(self, spell_table(found), "delta", *more, **named)
-        _with_place(self, None, format, named, _for_writing("WRITE"))
+            return original(self, found.identifier, "delta", *more, **named)
+        _, place = _with_place(self, None, format, named, "WRITE")
+        if place is not None:
+            raise needs_a_path(_notes(self).get("path", name), place, "saveAsTable")
         return original(self, name, format, *more, **named)
 
     return save_as_table
@@ -332,17 +377,18 @@ def _to_table(original: Method) -> Method:
     ) -> Any:
         operation = "STREAMING UPDATE"
         _, found = _moved(session_of(self), tableName, operation)
+        if found is not None and found.name:
+            return start_by_name(self, found, "delta", *more, **named)
         if found is not None:
             # A stream can't be started with a path as a table name.
-            return self.start(found, "delta", *more, **named)
-        _with_place(self, None, format, named, _for_writing(operation))
-        return original(self, tableName, format, *more, **named)
+            return self.start(found.path, "delta", *more, **named)
+        _, place = _with_place(self, None, format, named, operation)
+        if place is not None:
+            raise needs_a_path(_notes(self).get("path", tableName), place, "toTable")
+        with followed_by_us_alone(session_of(self)):
+            return original(self, tableName, format, *more, **named)
 
     return to_table
-
-
-def _for_writing(operation: str) -> Callable[[Client, str], str]:
-    return lambda client, path: client.writable(path, operation)
 
 
 def _first_parameter(original: Method) -> str:

@@ -7,10 +7,12 @@ A session has its client's number in its configuration. Sessions that streaming 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from lakeferry.spark.client import Client
+from lakeferry.spark.table_locations import active
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,6 +53,24 @@ def keep_number(spark: SparkSession, number: str) -> None:
     with clients_lock:
         if number in client_options and spark.conf.get(CLIENT_SETTING, None) is None:
             give_number(spark, number)
+
+
+@contextmanager
+def followed_by_us_alone(spark: SparkSession) -> Iterator[None]:
+    """Keep delta-spark's own following out of what this thread does.
+
+    With :data:`FOLLOW_IN_JVM`, delta-spark opens the sink of a stream by its path, and refuses the
+    path of a managed table. Setting it in the session would change what other threads read, so
+    the thread gets a copy of the session as its active one.
+    """
+    if spark.conf.get(FOLLOW_IN_JVM, None) != "true":
+        yield
+        return
+    session: Any = spark
+    copy = session._jsparkSession.cloneSession()
+    copy.conf().set(FOLLOW_IN_JVM, "false")
+    with active(spark, copy):
+        yield
 
 
 def session_of(of: Any) -> SparkSession:

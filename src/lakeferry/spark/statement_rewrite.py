@@ -12,14 +12,15 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from lakeferry.errors import RedirectNotFollowed
+from lakeferry.spark.new_place import NewPlace
 from lakeferry.spark.sql_tokens import (
+    CATALOG,
     SqlToken,
     TokenKind,
     is_delta_format,
     path_of,
     spell_path,
     spell_string,
-    spell_table,
     tokens,
 )
 from lakeferry.spark.statement_tables import (
@@ -78,23 +79,34 @@ class Parsed:
         found = self._path_option(relation)
         return None if found is None else "".join(token.value for token in found)
 
-    def edits(self, relation: Relation, place: str, name: Sequence[str] = ()) -> list[TextEdit]:
+    def edits(
+        self, relation: Relation, place: NewPlace, name: Sequence[str] = ()
+    ) -> list[TextEdit]:
         """Return the edits that make the text name another place; empty if that is impossible.
 
         ``name`` is the table's full name: columns may be qualified with it.
         """
+        if place.travels and relation.place is not RelationPlace.QUERY:
+            # Only a table in a query can be followed by a version.
+            return []
         if relation.place is RelationPlace.STRING:
             return self._edit_string(relation, place)
         if relation.place is RelationPlace.COMPUTED:
-            name = place if relation.literal == "table_changes_by_path" else spell_table(place)
-            return self._edit_expression(relation, spell_string(name))
+            if relation.literal == "table_changes_by_path":
+                return self._edit_changes_by_path(relation, place)
+            return self._edit_expression(relation, spell_string(place.identifier))
         path = path_of(relation.names[0])
-        if path is not None:
-            found = self._edit_path(path, place)
+        if path is not None and not place.name:
+            found = self._edit_path(path, place.path)
             if found:
                 return found
         if relation.place is RelationPlace.STREAM:
-            return []
+            # A stream has a name and no path; the word STREAM stays.
+            span = self._find_name(relation.names, self._span(relation.route))
+            return [] if span is None or not place.name else [TextEdit(*span, place.identifier)]
+        if path is not None and place.name:
+            # The new name gets the path as its alias, so that columns can still be qualified.
+            name = (CATALOG, "delta", path)
         qualifiers = self._qualifiers(name)
         alias = self._alias(relation, name, qualifiers)
         found = [] if alias is None else self._edit_name(relation, place, alias)
@@ -128,13 +140,13 @@ class Parsed:
                 edits.append(TextEdit(token.start, token.end, spell_path(place)))
         return edits
 
-    def _edit_name(self, relation: Relation, place: str, known_as: str) -> list[TextEdit]:
+    def _edit_name(self, relation: Relation, place: NewPlace, known_as: str) -> list[TextEdit]:
         span = self._span(relation.route)
         if span is None:
             span = self._find_name(relation.names)
-            return [] if span is None else [TextEdit(*span, spell_table(place))]
+            return [] if span is None or place.travels else [TextEdit(*span, place.identifier)]
         start, end = span
-        table = spell_table(place)
+        table = place.in_query
         alias = spell_path(known_as)
         if relation.place is RelationPlace.TARGET:
             return [TextEdit(start, end, f"{table} AS {alias}")]
@@ -206,20 +218,40 @@ class Parsed:
         ]
         return [span for span in spans if span is not None]
 
-    def _edit_string(self, relation: Relation, place: str) -> list[TextEdit]:
+    def _edit_string(self, relation: Relation, place: NewPlace) -> list[TextEdit]:
         if relation.literal is not None:
-            return self._edit_expression(relation, spell_string(spell_table(place)))
-        if relation.route and relation.route[-1] == "options":
-            option = self._path_option(relation)
-            if option is None:
-                return []
-            return [TextEdit(option[0].start, option[-1].end, spell_string(place))]
+            return self._edit_expression(relation, spell_string(place.identifier))
         if relation.route[-2:-1] == ("functionArgs",):
-            return self._edit_expression(relation, spell_string(place))
+            return self._edit_changes_by_path(relation, place)
+        is_option = relation.route[-1:] == ("options",)
+        if place.name and (is_option or not relation.route):
+            # An option or a LOCATION can be nothing but a path.
+            return []
+        new = place.identifier if place.name else spell_string(place.path)
+        if is_option:
+            option = self._path_option(relation)
+            return [] if option is None else [TextEdit(option[0].start, option[-1].end, new)]
         return [
-            TextEdit(token.start, token.end, spell_string(place))
+            TextEdit(token.start, token.end, new)
             for token in tokens(self.text)
             if token.kind is TokenKind.STRING and token.value == relation.path
+        ]
+
+    def _edit_changes_by_path(self, relation: Relation, place: NewPlace) -> list[TextEdit]:
+        """Replace the first argument of ``table_changes_by_path``.
+
+        A table that has only a name is read by ``table_changes``.
+        """
+        if not place.name:
+            return self._edit_expression(relation, spell_string(place.path))
+        argument = self._span(relation.route)
+        before = [each for each in tokens(self.text) if argument and each.end <= argument[0]][-2:]
+        if argument is None or len(before) < 2 or not before[0].is_word("TABLE_CHANGES_BY_PATH"):
+            return []
+        start, end = before[0].start, before[0].end
+        return [
+            TextEdit(start, end, "table_changes"),
+            TextEdit(*argument, spell_string(place.identifier)),
         ]
 
     def _path_option(self, relation: Relation) -> list[SqlToken] | None:
@@ -235,9 +267,12 @@ class Parsed:
                 return list(following)
         return None
 
-    def _find_name(self, names: Sequence[tuple[str, ...]]) -> tuple[int, int] | None:
-        """Return the first position of a name after the statement's first word."""
-        found = tokens(self.text)
+    def _find_name(
+        self, names: Sequence[tuple[str, ...]], span: tuple[int, int] | None = None
+    ) -> tuple[int, int] | None:
+        """Return the first position of a name after the first word of the statement or span."""
+        start, end = (0, len(self.text)) if span is None else span
+        found = [each for each in tokens(self.text) if start <= each.start < end]
         for at in range(1, len(found)):
             for name in names:
                 pieces = found[at : at + 2 * len(name) - 1]
@@ -339,7 +374,11 @@ def edited(text: str, edits: Sequence[TextEdit]) -> str:
 
 
 def tables_read(plan: Any) -> Iterator[str]:
-    """Yield the paths, as Spark spells them, of the Delta tables that an analysed plan reads."""
+    """Yield the paths, as Spark spells them, of the Delta tables that an analysed plan reads.
+
+    Tables that a catalog manages are left out: delta-spark opens them by their names only, so
+    none of them is read at an old place.
+    """
     plans = [plan, *items(plan.subqueriesAll())]
     for leaf in (leaf for each in plans for leaf in items(each.collectLeaves())):
         kind = leaf.getClass().getSimpleName()
@@ -354,7 +393,18 @@ def tables_read(plan: Any) -> Iterator[str]:
             except _JVM_SAYS_NO:
                 # A relation without files of its own, such as a JDBC table.
                 continue
-            if ".delta." in found.getClass().getName():
+            if ".delta." in found.getClass().getName() and not _is_managed(found):
                 yield found.path().toString()
         elif kind == "DataSourceV2Relation" and ".delta." in leaf.table().getClass().getName():
-            yield leaf.table().path().toString()
+            table = leaf.table()
+            if not _is_managed(table.initialSnapshot()):
+                yield table.path().toString()
+
+
+def _is_managed(snapshot: Any) -> bool:
+    """Return True if the catalog of a Delta table decides about its commits."""
+    try:
+        return bool(snapshot.isCatalogOwned())
+    except _JVM_SAYS_NO:
+        # An older delta-spark, which can't open such tables.
+        return False

@@ -116,12 +116,15 @@ def qualified(spark: SparkSession, name: Sequence[str]) -> tuple[str, ...]:
 
 
 @contextmanager
-def active(spark: SparkSession) -> Iterator[None]:
-    """Make a session active in this thread, because Spark's parser reads settings from it."""
+def active(spark: SparkSession, other: Any = None) -> Iterator[None]:
+    """Make a session active in this thread, because Spark reads settings from it.
+
+    ``other`` is another session of the JVM to make active instead.
+    """
     jvm, session = _jvm(spark)
     sessions = getattr(jvm, "org.apache.spark.sql.classic.SparkSession")
     before = sessions.getActiveSession()
-    sessions.setActiveSession(session)
+    sessions.setActiveSession(session if other is None else other)
     try:
         yield
     finally:

@@ -13,6 +13,8 @@ _INSTALL = "a package of the system or of Python has to be installed"
 _DEMO = "scenario/test_cli_demo.py::"
 _SQL = "unit/catalogs/test_sql.py::"
 _SPARK_SQL = "compat/test_spark_sql.py::"
+_BY_NAME = "compat/test_spark_by_name.py::"
+_IN_SPARK = "it is raised in the user's Spark session"
 _ENGINE = "unit/engines/test_engines.py::"
 
 NEEDS_A_PERSON.update(
@@ -119,6 +121,29 @@ NEEDS_A_PERSON.update(
         "the old name, create it again with the new one": provoked(
             "it is raised and followed in the user's Spark session",
             f"{_SPARK_SQL}test_a_view_is_followed_in_the_jvm_or_refused",
+        ),
+        "new_place.py: read {} with a condition on its columns, such as {} = '{}'": provoked(
+            _IN_SPARK, f"{_BY_NAME}test_what_only_a_path_can_say_is_refused_with_the_name"
+        ),
+        "new_place.py: use {}; an older version can be read with spark.read or in SQL": provoked(
+            _IN_SPARK, f"{_BY_NAME}test_what_only_a_path_can_say_is_refused_with_the_name"
+        ),
+        "new_place.py: leave out the path, and use the table that is there: {}": provoked(
+            _IN_SPARK, f"{_BY_NAME}test_what_only_a_path_can_say_is_refused_with_the_name"
+        ),
+        "session_catalogs.py: set {}.uri to the server that Lakeferry uses (UC_URL)": provoked(
+            _IN_SPARK, f"{_BY_NAME}test_another_table_of_that_name_is_refused"
+        ),
+        "session_catalogs.py: have SELECT on the table, and MODIFY for writing, granted to the "
+        "user whose token Spark has, or correct the catalog's settings as the cause says": provoked(
+            "another person has to grant it",
+            f"{_BY_NAME}test_a_table_that_spark_cant_open_is_refused",
+        ),
+        "session_catalogs.py: start Spark with the jars of Unity Catalog's Spark connector "
+        "(unitycatalog-spark) in spark.jars or spark.jars.packages, with {}={}, and with {}.uri "
+        "and {}.token": provoked(
+            "it takes the connector, which is on no registry",
+            f"{_BY_NAME}test_without_a_catalog_the_error_names_the_settings",
         ),
         "patched_delta_tables.py: open it again, with DeltaTable.forPath or forName": provoked(
             "it is raised and followed in the user's Spark session",

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 
+import pytest
+
+import lakeferry
 from tests.support.history import Append, History, SetProperties
 from tests.support.remedies import NEEDS_A_PERSON, Witness, follows
 from tests.support.unity_server import OurServer, unity_server
@@ -152,3 +157,22 @@ def a_managed_table_that_is_there_comes_back(witness: Witness) -> None:
         words = ("redirect", "disable", source)
         witness.refused(*words, "--abandon-target", "--yes", **variables)
         witness.done(*words, **variables)
+
+
+@follows(
+    "resolve.py: open it by its name{} with a client that asks the catalog: "
+    "lakeferry.open('unity:{}'), or Spark with Unity Catalog's connector"
+)
+def a_managed_table_has_no_path_but_a_name(witness: Witness) -> None:
+    source = witness.lake.make("t")
+    with unity_server() as server, pytest.MonkeyPatch.context() as environment:
+        variables = server.environment()
+        witness.done(*_enable(witness, f"unity:{server.schema}.t"), **variables)
+        for name, value in variables.items():
+            environment.setenv(name, value)
+        for call in (lakeferry.resolve, lambda place: lakeferry.resolve(place, write=True)):
+            refused = witness.raises(partial(call, source))
+            assert refused.fields["name"] == f"{server.schema}.t"
+        named = re.search(r"lakeferry\.open\('(.+?)'\)", str(refused.remedy))
+        assert named is not None
+        witness.returns(lambda: lakeferry.open(named[1]).to_table())

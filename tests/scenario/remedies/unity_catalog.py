@@ -25,9 +25,6 @@ NEEDS_A_PERSON.update(
         "warning's, and another person has to act",
         "unity.py: find the table with the id {} in Unity Catalog, and have it dropped": "it is a "
         "warning's, and another person has to act",
-        "resolve.py: open it by its name{} with Lakeferry, or with an engine that asks the "
-        "catalog, such as Spark with Unity Catalog's connector": "the path has to be given up: "
-        "tests/scenario/test_managed_tables.py::test_a_path_is_not_enough",
     }
 )
 

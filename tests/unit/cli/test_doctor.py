@@ -43,6 +43,23 @@ def test_jars_are_found_in_the_cache(tmp_path: Path) -> None:
     assert "spark.jars.packages=io.delta:" in there.detail
 
 
+def test_the_connector_for_managed_tables_is_found_where_spark_looks(tmp_path: Path) -> None:
+    home = {"HOME": str(tmp_path), "LAKEFERRY_CACHE": str(tmp_path / "cache")}
+    missing = checks(**home)["unity-spark"]
+    assert not missing.ok
+    assert "io.unitycatalog.spark.UCSingleCatalog" in (missing.remedy or "")
+    for folder in (tmp_path / "spark" / "jars", tmp_path / ".ivy2.5.2" / "jars"):
+        folder.mkdir(parents=True)
+        (folder / "io.unitycatalog_unitycatalog-client-0.7.0.jar").touch()
+        assert not checks(**home, SPARK_HOME=str(tmp_path / "spark"))["unity-spark"].ok
+        jar = folder / "io.unitycatalog_unitycatalog-spark_4.2_2.13-0.7.0.jar"
+        jar.touch()
+        found = checks(**home, SPARK_HOME=str(tmp_path / "spark"))["unity-spark"]
+        assert found.ok
+        assert str(jar) in found.detail
+        jar.unlink()
+
+
 def test_what_is_right_needs_no_remedy() -> None:
     assert [check.name for check in checks().values() if check.ok and check.remedy] == []
 
