@@ -130,7 +130,11 @@ def world(
 
         patch.setattr(client, "resolve_table", answer)
 
-        def made(before: Before = lambda *_: None, properties: str = PROPERTIES) -> Named:
+        def made(
+            before: Before = lambda *_: None,
+            properties: str = PROPERTIES,
+            mode: str = "reader-writer",
+        ) -> Named:
             old = str(folder / f"t_{uuid.uuid4().hex[:8]}")
             control, session = spark.newSession(), spark.newSession()
             create(control, old, properties)
@@ -141,7 +145,7 @@ def world(
             if server is None:
                 found = in_session_catalog(control, session, old, answers)
             else:
-                found = in_unity(control, session, old, server)
+                found = in_unity(control, session, old, server, mode)
             modern.install(session)
             stack.callback(modern.uninstall, session)
             return replace(found, registered=registered)
@@ -174,7 +178,9 @@ def in_session_catalog(
     return Named(session, control, old, name, rename=rename)
 
 
-def in_unity(control: SparkSession, session: SparkSession, old: str, server: UnityServer) -> Named:
+def in_unity(
+    control: SparkSession, session: SparkSession, old: str, server: UnityServer, mode: str
+) -> Named:
     catalog, schema = server.schema.split(".")
     name = (catalog, schema, f"n@{uuid.uuid4().hex[:8]}-x")
     for each in (control, session):
@@ -182,7 +188,7 @@ def in_unity(control: SparkSession, session: SparkSession, old: str, server: Uni
         each.conf.set(setting, session_catalogs.CONNECTOR)
         each.conf.set(f"{setting}.uri", server.url)
         each.conf.set(f"{setting}.token", server.token or "")
-    lakeferry.Table(old).redirect(f"unity:{'.'.join(name)}", managed=True)
+    lakeferry.Table(old).redirect(f"unity:{'.'.join(name)}", mode=mode, managed=True)
     rename = partial(server.rename, ".".join(name))
     return Named(session, control, old, name, server, rename=rename)
 
@@ -232,9 +238,6 @@ READS: dict[str, Read] = {
     ),
     "sql with WITH": lambda s, p: s.sql(f"WITH t AS (SELECT * FROM delta.`{p}`) SELECT * FROM t"),
     "IDENTIFIER": lambda s, p: s.sql(f"SELECT * FROM IDENTIFIER('delta.' || '`{p}`')"),
-    "IDENTIFIER of a parameter": lambda s, p: s.sql(
-        "SELECT ? AS a, * FROM IDENTIFIER(?) WHERE id < ?", [1, f"delta.`{p}`", 10_000]
-    ),
     "a temporary view": lambda s, p: (
         s.sql(f"CREATE OR REPLACE TEMP VIEW seen AS SELECT * FROM delta.`{p}`"),
         s.table("seen"),
@@ -347,7 +350,6 @@ def test_python_methods_lead_to_the_name(read_only: Named) -> None:
     assert DeltaTable.isDeltaTable(session, old)
     table = DeltaTable.forPath(session, old)
     assert table.history().count() >= NEWEST + 1
-    assert table.detail().collect()[0]["partitionColumns"] == ["day"]
     assert [each.name for each in session.catalog.listColumns(f"delta.`{old}`")] == [
         "id",
         "v",
@@ -511,6 +513,42 @@ def test_a_stream_writes_by_the_name_and_goes_on(named: Named, tmp_path: Path) -
         start(sink(named, source, checkpoint)).awaitTermination()
         added.append((number, f"new {number}", "a"))
         assert named.rows() == sorted([*before, *added])
+
+
+def test_two_tables_of_one_statement_are_both_found(read_only: Named, named: Named) -> None:
+    session, one, two = read_only.session, f"delta.`{read_only.old}`", f"delta.`{named.old}`"
+    text = f"SELECT {one}.id FROM {one} JOIN {two} ON {one}.id = {two}.id"
+    ids = {row[0] for row in read_only.rows()} & {row[0] for row in named.rows()}
+    assert sorted(row.id for row in session.sql(text).collect()) == sorted(ids)
+    before, more = named.rows(), (4000, "both", "b")
+    session.sql(
+        f"INSERT INTO {two} SELECT max(id) * 0 + 4000 AS id, 'both' AS v, 'b' AS day FROM {one}"
+    )
+    assert named.rows() == sorted([*before, more])
+
+
+def test_a_view_of_the_old_copy_is_refused_with_the_name(world: World) -> None:
+    """A writer-only redirect leaves a copy that Spark could read."""
+    view = f"kept_{uuid.uuid4().hex[:8]}"
+    moved = world(
+        lambda s, old: s.sql(f"CREATE VIEW {view} AS SELECT * FROM delta.`{old}`"),
+        mode="writer-only",
+    )
+    moved.control.sql(f"INSERT INTO {moved.identifier} (id, v, day) VALUES (60, 'new', 'b')")
+    session = moved.session
+    try:
+        assert content(session.read.format("delta").load(moved.old)) == moved.rows()
+        reads: tuple[Callable[[], Any], ...] = (
+            lambda: session.table(view),
+            lambda: session.sql(f"SELECT * FROM {view}"),
+            lambda: session.sql(f"CREATE TEMP VIEW v AS SELECT * FROM {view}"),
+        )
+        for read in reads:
+            with pytest.raises(RedirectNotFollowed) as refused:
+                read()
+            assert moved.identifier in str(refused.value.remedy)
+    finally:
+        moved.control.sql(f"DROP VIEW {view}")
 
 
 STREAMED = ("'delta.enableDeletionVectors' = 'true'", "'delta.columnMapping.mode' = 'name'")
