@@ -48,7 +48,7 @@ def write_by_name(
 
 def start_by_name(writer: Any, place: NewPlace, *given: Any, **named: Any) -> Any:
     """Start a stream as ``start`` would; the arguments are those after its path."""
-    # The method as it was before Lakeferry patched it.
+    # The method as it was before Lakeferry patched it, if it has.
     to_table = inspect.unwrap(type(writer).toTable)
     with followed_by_us_alone(session_of(writer)):
         return to_table(writer, place.identifier, *given, **named)
@@ -59,8 +59,10 @@ def named_delta_table(kind: Any, spark: SparkSession, name: str) -> Any:
 
     delta-spark looks for the catalog in the settings of the thread's active session.
     """
+    for_name = inspect.getattr_static(kind, "forName").__func__
     with active(spark):
-        return inspect.unwrap(kind.forName)(kind, spark, name)
+        # The method as it was before Lakeferry patched it, if it has.
+        return inspect.unwrap(for_name)(kind, spark, name)
 
 
 def _remove_path(of_jvm: Any) -> None:
