@@ -517,14 +517,12 @@ def test_a_stream_writes_by_the_name_and_goes_on(named: Named, tmp_path: Path) -
 
 def test_two_tables_of_one_statement_are_both_found(read_only: Named, named: Named) -> None:
     session, one, two = read_only.session, f"delta.`{read_only.old}`", f"delta.`{named.old}`"
-    text = f"SELECT {one}.id FROM {one} JOIN {two} ON {one}.id = {two}.id"
-    ids = {row[0] for row in read_only.rows()} & {row[0] for row in named.rows()}
-    assert sorted(row.id for row in session.sql(text).collect()) == sorted(ids)
     before, more = named.rows(), (4000, "both", "b")
-    session.sql(
-        f"INSERT INTO {two} SELECT max(id) * 0 + 4000 AS id, 'both' AS v, 'b' AS day FROM {one}"
-    )
+    session.sql(f"INSERT INTO {two} (id, v, day) SELECT max(id) * 0 + 4000, 'both', 'b' FROM {one}")
     assert named.rows() == sorted([*before, more])
+    pairs = session.sql(f"SELECT {one}.id AS a, {two}.id AS b FROM {one} CROSS JOIN {two}")
+    expected = [(a[0], b[0]) for a in read_only.rows() for b in named.rows()]
+    assert sorted(map(tuple, pairs.collect())) == sorted(expected)
 
 
 def test_a_view_of_the_old_copy_is_refused_with_the_name(world: World) -> None:
