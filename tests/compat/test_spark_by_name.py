@@ -574,12 +574,21 @@ def test_a_stream_of_the_old_path_goes_on_after_the_move(
 
     moved = world(before, properties)
     moved.control.sql(f"INSERT INTO {moved.identifier} VALUES (51, 'new', 'b')")
-    if moved.server is not None and "columnMapping" in properties:
-        moved.session.conf.set(UNSAFE, "true")
+    unsafe = str(moved.server is not None and "columnMapping" in properties)
+    moved.session.conf.set(UNSAFE, unsafe)
     assert following(moved.session, moved.old, tmp_path) == moved.rows()
     moved.session.conf.unset(UNSAFE)
     moved.control.sql(f"INSERT INTO {moved.identifier} VALUES (52, 'newer', 'b')")
     assert following(moved.session, moved.old, tmp_path) == moved.rows()
+    if moved.server is not None:
+        # The table comes back, with rows that the stream hasn't read, and gets more of them.
+        moved.control.sql(f"INSERT INTO {moved.identifier} VALUES (53, 'before', 'b')")
+        lakeferry.Table(moved.old).redirect_disable()
+        moved.session.sql(f"INSERT INTO delta.`{moved.old}` VALUES (54, 'back', 'b')")
+        at_home = content(moved.control.read.format("delta").load(moved.old))
+        assert at_home[-2:] == [(53, "before", "b"), (54, "back", "b")]
+        moved.session.conf.set(UNSAFE, unsafe)
+        assert following(moved.session, moved.old, tmp_path) == at_home
 
 
 def test_a_renamed_table_is_found_by_its_new_name(world: World) -> None:
