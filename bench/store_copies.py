@@ -244,7 +244,9 @@ def field() -> Iterator[Field]:
         )
         known = certificates.certificate(scratch / "certificate")
         os.environ |= known.environment()
-        server = held.enter_context(servers.versitygw(binary, scratch, certificate=known))
+        server = held.enter_context(
+            servers.versitygw(binary, scratch, certificate=known, keeps_connections=True)
+        )
         bucket = server.create_bucket(BUCKET)
         yield Field(scratch, scratch / "buckets", bucket.storage_options)
 

@@ -176,10 +176,12 @@ def versitygw(
     *,
     read_only_of: S3Server | None = None,
     certificate: Certificate | None = None,
+    keeps_connections: bool = False,
 ) -> Iterator[S3Server]:
     """Run versitygw with its buckets in ``folder / "buckets"``, or with another's to read only.
 
-    With a certificate it speaks https and nothing else.
+    With a certificate it speaks https and nothing else. It closes a connection after each answer
+    unless it ``keeps_connections``, as other S3 servers do.
     """
     if read_only_of is None:
         buckets, permissions = folder / "buckets", []
@@ -195,8 +197,10 @@ def versitygw(
     )
     scheme = "https" if certificate else "http"
 
+    kept = ["--keep-alive"] if keeps_connections else []
+
     def launch(port: int) -> Launch:
-        options = ["--region", region, "--health", "/health", "--quiet", *permissions, *tls]
+        options = ["--region", region, "--health", "/health", "--quiet", *permissions, *tls, *kept]
         return Launch(
             [str(binary), "--port", f"127.0.0.1:{port}", *options, "posix", str(buckets)],
             {"ROOT_ACCESS_KEY": access_key, "ROOT_SECRET_KEY": secret_key},
