@@ -37,7 +37,8 @@ def show_outcome(output: Output, outcome: Outcome, warnings: Sequence[str]) -> N
     if outcome.files_copied:
         copied = render.counted(outcome.files_copied, "file")
         facts.append(("copied", f"{copied}, {render.size(outcome.bytes_copied)}"))
-        facts.append(("of these by the store itself", render.size(outcome.by_store_bytes)))
+        if outcome.by_store_bytes:
+            facts.append(("copied by the store", render.size(outcome.by_store_bytes)))
     if outcome.abandoned:
         lost = outcome.lost_versions
         facts.append(("lost versions", "unknown" if lost is None else lost))
