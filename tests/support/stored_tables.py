@@ -262,6 +262,8 @@ class StoredTableCommits(CommitCatalog):
                 return tables, Verdict.FULL
             changed = {**kept.properties, **changes.properties}
             left = {k: v for k, v in changed.items() if k not in changes.removed_properties}
+            if changes.protocol is not None:
+                _check_required(left, self.table_id)
             after = replace(kept, commits=(*kept.commits, commit), properties=left)
             return {**tables, self.table_id: after}, Verdict.RATIFIED
 
@@ -374,6 +376,14 @@ def managed_request(name: str = NAME, source: str = OLD) -> Request:
     """Return the request to move a table into the catalog."""
     target = RedirectTarget(TargetKind.UNITY, name=name)
     return Request(source, target, "", managed=True)
+
+
+def _check_required(properties: dict[str, str], table_id: str) -> None:
+    """Refuse as the real server does, which looks at them only if the protocol is sent."""
+    required = {**DOCUMENTED_PROPERTIES, TABLE_ID_PROPERTY: table_id}
+    wrong = [key for key, value in required.items() if properties.get(key) != value]
+    if wrong:
+        raise InvalidInput(f"MANAGED table required property {wrong[0]}")
 
 
 def _check(properties: dict[str, str]) -> None:

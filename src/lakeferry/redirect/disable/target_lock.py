@@ -95,7 +95,12 @@ def _put_lock(way: Withdrawal, state: TableState, txn_id: str) -> Committed | Co
     )
     received_entries.locked(way.target.store, entry)
     # Remove an old entry that a RESTORE brought back.
-    plain = actions.changed(state.metadata, configuration=dialects.without_redirect(state.metadata))
+    configuration = dialects.without_redirect(state.metadata)
+    if way.managed is not None:
+        # The catalog looks at these when a protocol changes. By name they may have got other
+        # values, or be gone since a RESTORE of a version from before the move.
+        configuration |= way.managed.properties
+    plain = actions.changed(state.metadata, configuration=configuration)
     after = redirect_commits.Bare(state.protocol, plain).carrying(entry)
     move_id = way.journal.move_id
     wanted = redirect_commits.transition(state, after, RedirectState.DROPPING, move_id, txn_id)

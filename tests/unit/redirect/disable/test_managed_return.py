@@ -211,6 +211,22 @@ def test_a_catalog_that_refuses_the_lock_leaves_all_as_it_is(
     assert {name: store.objects[name] for name in before} == before
 
 
+def test_a_table_that_was_restored_to_a_version_before_its_move_comes_back() -> None:
+    store = moved()
+    log = by_name(store)
+    state, first = log.state(), managed_setting(store).log(OLD).state(READY - 2)
+    # A RESTORE keeps the protocol, and the metadata is that of the old version.
+    timed = {key: v for key, v in state.metadata.configuration.items() if "nCommitTime" in key}
+    metadata = actions.changed(first.metadata, configuration=timed)
+    restored = Transaction("RESTORE", "txn-restore", metadata=metadata)
+    assert not isinstance(log.commit(restored, state), Conflict)
+    assert "io.unitycatalog.tableId" not in tables(store)[0].properties
+    append(log, "x.parquet")
+    assert disable(store, DROPS).state is RedirectState.NORMAL
+    assert "x.parquet" in content(store.objects, OLD, with_bytes=False).names
+    assert tables(store) == []
+
+
 def test_a_renamed_table_comes_back_though_another_one_has_its_name() -> None:
     store = moved()
     append(by_name(store), "x.parquet")
