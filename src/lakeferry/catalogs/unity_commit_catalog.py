@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from lakeferry.catalogs import unity_limits
 from lakeferry.catalogs.unity_delta import UnityDelta, UpdateRefusal
@@ -19,7 +20,7 @@ from lakeferry.catalogs.unity_delta_messages import (
     Update,
     updates_of,
 )
-from lakeferry.errors import LakeferryError, TableNotFound
+from lakeferry.errors import Forbidden, LakeferryError, NotATable, TableNotFound
 from lakeferry.log.catalog_changes import CatalogChanges
 from lakeferry.table.managed import CatalogHead, CommitCatalog, Proposal, Verdict
 
@@ -88,10 +89,19 @@ class UnityCommitCatalog(CommitCatalog):
     def load(self) -> LoadedTable:
         """Return the whole description that the catalog has of the table now."""
         for _ in range(_MOST_RENAMES):
-            found = self._api.find(self.table_name)
+            hidden: Forbidden | None = None
+            found: LoadedTable | None = None
+            try:
+                found = self._api.find(self.table_name)
+            except NotATable:
+                # A table of another format has that name by now.
+                pass
+            except Forbidden as other:
+                # Perhaps a table of somebody else has it.
+                hidden = other
             if found is not None and found.metadata.table_uuid == self.table_id:
                 return found
-            self._follow()
+            self._follow(hidden)
         raise self._changing()
 
     def check(self, changes: CatalogChanges) -> None:
@@ -115,22 +125,33 @@ class UnityCommitCatalog(CommitCatalog):
     def _update(self, updates: Sequence[Update]) -> LoadedTable | UpdateRefusal:
         self.forget()
         for _ in range(_MOST_RENAMES):
-            said = self._api.update(self.table_name, self.table_id, updates)
+            former = self.table_name
+            try:
+                said = self._api.update(former, self.table_id, updates)
+            except (Forbidden, NotATable):
+                with suppress(LakeferryError):
+                    self.load()
+                if self.table_name == former:
+                    raise
+                continue
             if said is not UpdateRefusal.OTHER_TABLE:
                 return said
             # It also says so if another client has locked the table for too long.
             self.load()
         raise self._changing()
 
-    def _follow(self) -> None:
-        """Find the name that the table has now."""
+    def _follow(self, hidden: Forbidden | None = None) -> None:
+        """Find the name that the table has now.
+
+        ``hidden`` is why the table of the known name can't be looked at: it may be this one.
+        """
         for _ in range(2):
             # A listing may miss a table that is renamed while its pages are read.
             name = self._api.find_name(self.table_id, self.table_name)
             if name is not None:
                 break
         else:
-            raise TableNotFound(
+            raise hidden or TableNotFound(
                 f"{self.name} doesn't exist any more",
                 cause=f"no table in Unity Catalog at {self._api.place} has its id {self.table_id}",
                 remedy="ask who dropped it, or who took the privileges on it from you",
@@ -138,6 +159,8 @@ class UnityCommitCatalog(CommitCatalog):
                 table_id=self.table_id,
                 catalog=self._api.place,
             )
+        if hidden is not None and name == self.table_name:
+            raise hidden
         if name != self.table_name:
             self.table_name, self.name = name, f"unity:{name}"
             self._renamed(name)

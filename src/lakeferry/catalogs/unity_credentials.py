@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from lakeferry.catalogs.unity_address import UNITY_TOKEN
 from lakeferry.catalogs.unity_delta import UnityDelta
 from lakeferry.catalogs.unity_delta_messages import StorageCredential
-from lakeferry.errors import InvalidInput, TableNotFound, Unauthorized
+from lakeferry.errors import Forbidden, InvalidInput, TableNotFound, Unauthorized
 from lakeferry.storage.uris import split
 from lakeferry.storage.vended_credentials import VendedCredentials
 
@@ -88,13 +88,20 @@ class TableCredentialSource(UnityCredentialSource):
     write: bool = True
 
     def _ask(self, api: UnityDelta) -> VendedCredentials | None:
+        found: tuple[StorageCredential, ...] = ()
+        forbidden: Forbidden | None = None
         try:
             found = api.credentials(self.table_name, write=self.write)
         except TableNotFound:
-            found = ()
+            pass
+        except Forbidden as hidden:
+            # Somebody else's table may have that name by now.
+            forbidden = hidden
         fitting = issued_for(self.location, found)
         if fitting is None and (name := self._name(api)) is not None:
-            fitting = issued_for(self.location, api.credentials(name, write=self.write))
+            return issued_for(self.location, api.credentials(name, write=self.write))
+        if forbidden is not None:
+            raise forbidden
         return fitting
 
     def _name(self, api: UnityDelta) -> str | None:

@@ -51,6 +51,7 @@ from lakeferry.errors import (
     Forbidden,
     InvalidInput,
     LakeferryError,
+    NotATable,
 )
 
 _T = TypeVar("_T")
@@ -189,6 +190,25 @@ class UnityDelta:
         """Return the name that the table with that id has now, by listing."""
         return find_name(self.rest, table_id, former, self._listing_requests)
 
+    def name_of(self, table_id: str, former: str) -> str | None:
+        """Return the name that a table has now: ``former``, or one that is found by listing."""
+        hidden: Forbidden | None = None
+        found: LoadedTable | None = None
+        try:
+            found = self.find(former)
+        except NotATable:
+            # A table of another format has that name by now.
+            pass
+        except Forbidden as other:
+            # Perhaps a table of somebody else has it.
+            hidden = other
+        if found is not None and found.metadata.table_uuid == table_id:
+            return former
+        name = self.find_name(table_id, former)
+        if hidden is not None and name in (None, former):
+            raise hidden
+        return name
+
     def update(
         self, name: str, table_id: str, updates: Iterable[Update]
     ) -> LoadedTable | UpdateRefusal:
@@ -318,8 +338,8 @@ class UnityDelta:
         for pause_s in (*(_SETTLING_S if is_lost else ()), None):
             try:
                 found = self.find(name)
-            except Forbidden:
-                # Somebody else's table has the name.
+            except (Forbidden, NotATable):
+                # Somebody else's table has the name, or one of another format.
                 found = None
             if found is not None and found.metadata.table_uuid == table_id:
                 return found

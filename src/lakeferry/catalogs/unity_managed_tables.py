@@ -122,10 +122,7 @@ class UnityManagedTables(ManagedTables):
     def name_of(self, table_id: str, former: str) -> str | None:
         """Return the present name of a table, by its former name or by listing."""
         with self._explained(former):
-            found = self._api.find(former)
-        if found is not None and found.metadata.table_uuid == table_id:
-            return former
-        return self._api.find_name(table_id, former)
+            return self._api.name_of(table_id, former)
 
     def is_free(self, name: str) -> bool:
         """Return whether no table has that name, also none that we may not see."""

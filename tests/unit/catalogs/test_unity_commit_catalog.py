@@ -6,13 +6,22 @@ from typing import Any
 
 import pytest
 
-from lakeferry.errors import CatalogUnavailable, InvalidInput, Unauthorized
+from lakeferry.catalogs.unity_managed_tables import UnityManagedTables
+from lakeferry.errors import (
+    CatalogUnavailable,
+    Forbidden,
+    InvalidInput,
+    TableNotFound,
+    Unauthorized,
+)
 from lakeferry.log.catalog_changes import CatalogChanges
 from lakeferry.table.managed import Proposal, RatifiedCommit, Verdict
 from tests.support.managed_tables import ManagedTable, managed_table
 from tests.support.unity_server import OurServer, UnityServer
 
 COMMIT = RatifiedCommit(3, "00000000000000000003.a.json", 10, 5, 5)
+DENIED = (403, {"error": {"type": "PermissionDeniedException", "message": "Access denied."}})
+NOT_DELTA = (400, {"error": {"type": "UnsupportedTableFormatException", "message": "PARQUET"}})
 LOCKED = (409, {"error": {"type": "UpdateRequirementConflictException", "message": "locked"}})
 
 
@@ -55,6 +64,39 @@ def test_a_version_that_was_never_committed_is_not_reported(table: ManagedTable)
     with pytest.raises(InvalidInput, match="Should not backfill"):
         table.catalog().report_published(9)
     assert table.catalog().head().latest_version == 2
+
+
+@pytest.mark.parametrize("answer", [DENIED, NOT_DELTA], ids=["hidden", "of another format"])
+def test_a_renamed_table_is_found_though_a_strange_one_has_its_name(
+    unity: UnityServer, table: ManagedTable, server: OurServer, answer: tuple[int, Any]
+) -> None:
+    catalog, former = table.catalog(), table.name
+    tables = UnityManagedTables(unity.url, unity.token, metastore_id=None)
+    table.api.rename(former, f"{unity.schema}.renamed", table.staging.table_id)
+    server.next_replies.append(answer)
+    assert catalog.load().metadata.table_uuid == table.staging.table_id
+    assert catalog.table_name == f"{unity.schema}.renamed"
+    late = table.catalog()
+    server.next_replies.extend([answer, answer])
+    assert late.propose(Proposal(COMMIT, CatalogChanges())) is Verdict.RATIFIED
+    server.next_replies.append(answer)
+    assert tables.drop(table.staging.table_id, former)
+    server.next_replies.append(answer)
+    with pytest.raises(Forbidden if answer is DENIED else TableNotFound):
+        table.catalog().load()
+
+
+def test_a_table_that_is_hidden_is_not_taken_for_a_renamed_one(
+    table: ManagedTable, server: OurServer
+) -> None:
+    server.next_replies.append(DENIED)
+    with pytest.raises(Forbidden) as refused:
+        table.catalog().load()
+    assert "SELECT" in (refused.value.remedy or "")
+    server.next_replies.append(DENIED)
+    with pytest.raises(Forbidden) as refused:
+        table.catalog().report_published(2)
+    assert "MODIFY" in (refused.value.remedy or "")
 
 
 def test_a_token_that_expires_is_no_conflict(table: ManagedTable, server: OurServer) -> None:
