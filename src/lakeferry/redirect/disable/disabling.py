@@ -199,7 +199,9 @@ def _way_of_ended(
     if journal is None or journal.data is Data.EXISTING or journal.abandoned:
         return None
     try:
-        target = target_after_end(setting, source.store.uri, redirect, place)
+        target = target_after_end(
+            setting, source.store.uri, redirect, place, removes=options.remove_target
+        )
     except CatalogUnavailable as silent:
         if options.remove_target:
             raise

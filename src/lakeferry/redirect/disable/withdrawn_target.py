@@ -42,11 +42,12 @@ def is_closed(lock: Redirect, place: str) -> bool:
 
 
 def target_after_end(
-    setting: Setting, source_uri: str, redirect: Redirect, place: str | None
+    setting: Setting, source_uri: str, redirect: Redirect, place: str | None, *, removes: bool
 ) -> DeltaLog | None:
     """Return the target of a redirect that has ended, ``None`` for a managed one that is gone.
 
-    ``place`` is where to look instead of where the move has created it.
+    ``place`` is where to look instead of where the move has created it. ``removes``: the target is
+    to be deleted, so the user is told if the catalog hides it.
     """
     if redirect.journal is None or redirect.journal.managed is None:
         return setting.log(place or move.place_of_target(redirect))
@@ -55,5 +56,10 @@ def target_after_end(
         return None
     try:
         return setting.log(target_place(setting, redirect, source_uri))
-    except (RedirectTargetMissing, Forbidden):
+    except RedirectTargetMissing:
+        return None
+    except Forbidden as hidden:
+        # Some catalogs also say so of a table that was dropped.
+        if removes:
+            setting.warn(f"{redirect.target} isn't dropped, if it is still there: {hidden}")
         return None

@@ -279,6 +279,24 @@ def test_a_table_that_the_catalog_hides_may_be_lost(monkeypatch: pytest.MonkeyPa
     assert "--abandon-target" in (refused.value.remedy or "")
 
 
+def test_a_table_that_the_catalog_hides_is_not_said_to_be_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    store = moved()
+    disable(store)
+
+    def hide(_: StoredUnity, *what: object) -> None:
+        raise Forbidden("access denied", remedy="ask its owner")
+
+    monkeypatch.setattr(StoredUnity, "find", hide)
+    monkeypatch.setattr(StoredUnity, "find_id", hide)
+    warnings: list[str] = []
+    assert not disable(store, DROPS, warnings.append).changed
+    assert "isn't dropped" in warnings[-1]
+    assert "access denied" in warnings[-1]
+    assert tables(store)
+
+
 def test_a_target_that_is_there_is_not_abandoned() -> None:
     with pytest.raises(RedirectIllegalTransition, match="isn't lost"):
         disable(moved(), WithdrawalOptions(abandon_target=True))
