@@ -17,6 +17,7 @@ from dataclasses import replace
 from functools import partial
 
 from lakeferry.errors import (
+    CatalogUnavailable,
     CommitConflict,
     CorruptLog,
     InvalidInput,
@@ -92,12 +93,19 @@ def cancel(setting: Setting, source_uri: str, *, leave_copies: bool = False) -> 
     try:
         move = moving.begun(setting, source, state, redirect)
     except RedirectSpecInvalid:
-        return _let_go(setting, source, state, redirect)
+        return _let_go(setting, source, state, redirect, leave_copies=leave_copies)
+    except CatalogUnavailable as silent:
+        if not leave_copies:
+            silent.remedy = unfinished_move.ways_on(source_uri, moving.place_of_target(redirect))
+            raise
+        return _without_target(
+            moving.begun(setting, source, state, redirect, asks_catalog=False), silent
+        )
     if redirect.journal.data is Data.EXISTING:
         return existing_target.cancel_to_existing(move)
     try:
         return take_back(move, leave_copies=leave_copies)
-    except (StorageError, TimedOut, InvalidInput) as failed:
+    except (StorageError, TimedOut, InvalidInput, CatalogUnavailable) as failed:
         if not leave_copies:
             failed.remedy = unfinished_move.ways_on(source_uri, move.place.uri)
             raise
@@ -135,10 +143,14 @@ def take_back(move: Move, *, leave_copies: bool = False) -> Outcome:
 def _without_target(move: Move, failed: LakeferryError) -> Outcome:
     """Cancel at the source alone. A process that still runs the move sees that and cleans up."""
     outcome = _end_at_source(move)
-    move.setting.warn(
-        f"the copies at {move.place.uri} aren't deleted ({failed}): delete them yourself, so that "
-        "nobody mistakes them for the table"
-    )
+    then = "delete them yourself, so that nobody mistakes them for the table"
+    if move.managed is not None:
+        table = f"{move.redirect.kind.catalog}:{move.managed.table_id}"
+        then = (
+            f"if the catalog has the table {table}, clients may use it: copy from it the rows that "
+            f"the source lacks, then run 'lakeferry catalog remove {table} --yes'"
+        )
+    move.setting.warn(f"the copies at {move.place.uri} aren't deleted ({failed}): {then}")
     return outcome
 
 
@@ -203,18 +215,25 @@ def past_return(move: Move) -> RedirectIllegalTransition:
 # --- Where the newest version isn't the one that began the move ------------------
 
 
-def _let_go(setting: Setting, source: DeltaLog, state: TableState, redirect: Redirect) -> Outcome:
+def _let_go(
+    setting: Setting,
+    source: DeltaLog,
+    state: TableState,
+    redirect: Redirect,
+    *,
+    leave_copies: bool,
+) -> Outcome:
     """Remove the entry of a move that can't be resumed, and delete what the move has copied.
 
     Another writer has committed on top of it, or an old entry is back, e.g. by a RESTORE.
     """
-    move = to_take_back(setting, source, state, redirect)
+    move = to_take_back(setting, source, state, redirect, leave_copies=leave_copies)
     ours: Claim | None = None
     kept: tuple[str, ...] = ()
     if move is not None:
         # One put decides here too: a process that is about to open the target finds it closed.
         if move.decide(RedirectState.NORMAL)[0] is RedirectState.READY:
-            raise _opened(source.store.uri, move.place.uri)
+            raise _opened(source.store.uri, move.place.uri, move.redirect)
         catalog_name.forget_name(setting, redirect, move.place.uri)
         ours = target_claim.revoke_claim(move.place, _claim(move))
         claimed = partial(target_claim.is_place_claimed, move.place, ours)
@@ -238,7 +257,12 @@ def _let_go(setting: Setting, source: DeltaLog, state: TableState, redirect: Red
 
 
 def to_take_back(
-    setting: Setting, source: DeltaLog, state: TableState, redirect: Redirect
+    setting: Setting,
+    source: DeltaLog,
+    state: TableState,
+    redirect: Redirect,
+    *,
+    leave_copies: bool,
 ) -> Move | None:
     """Return the move that has copied to its target, if the place still belongs to it.
 
@@ -248,6 +272,10 @@ def to_take_back(
     if redirect.journal is None or redirect.journal.data is Data.EXISTING:
         return None
     move = moving.begun_earlier(setting, source, redirect)
+    if move is not None and move.managed is not None and managed_loss.is_dropped(move):
+        if not leave_copies:
+            managed_loss.check_given_up(move)
+        return None
     target = setting.log(moving.place_of_target(redirect))
     there, lock = _table_at(target)
     try:
@@ -268,7 +296,7 @@ def to_take_back(
         return move if same and unopened else None
     opened = move is None or decided is RedirectState.READY or _is_cleaned(move)
     if opened and there.metadata.id == state.metadata.id:
-        raise _opened(source.store.uri, target.store.uri)
+        raise _opened(source.store.uri, target.store.uri, redirect)
     return None
 
 
@@ -298,13 +326,18 @@ def _is_cleaned(move: Move) -> bool:
     return redirect_commits.read_commit(move.place, move.version + 1) is None
 
 
-def _opened(source: str, target: str) -> RedirectIllegalTransition:
+def _opened(source: str, target: str, redirect: Redirect) -> RedirectIllegalTransition:
+    delete, cancel = f"delete {target}", f"redirect cancel {shell_safe(source)}"
+    managed = redirect.journal.managed if redirect.journal is not None else None
+    if managed is not None:
+        delete = f"run 'lakeferry catalog remove {redirect.kind.catalog}:{managed.table_id} --yes'"
+        cancel = f"{cancel} --leave-copies"
     return RedirectIllegalTransition(
         f"the move of {source} can't be cancelled",
         cause=f"its target {target} is open already, and somebody has written to the source "
         "since then: there are two tables",
         remedy="copy the rows that were written to the target, if there are any, to the source; "
-        f"delete {target}; then 'lakeferry redirect cancel {shell_safe(source)}' removes the entry",
+        f"{delete}; then 'lakeferry {cancel}' removes the entry",
         location=source,
         state=RedirectState.ENABLING.value,
         target=target,

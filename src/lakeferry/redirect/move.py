@@ -434,8 +434,18 @@ class Move:
         return {"state": state.value, "moveId": self.journal.move_id}
 
 
-def begun(setting: Setting, source: DeltaLog, state: TableState, redirect: Redirect) -> Move:
-    """Return the move that the source's newest version began, read from its log."""
+def begun(
+    setting: Setting,
+    source: DeltaLog,
+    state: TableState,
+    redirect: Redirect,
+    *,
+    asks_catalog: bool = True,
+) -> Move:
+    """Return the move that the source's newest version began, read from its log.
+
+    Without ``asks_catalog`` only what the move does at the source works.
+    """
     found = redirect_commits.read_commit(source.store, state.version)
     if found is None or not is_beginning(found[1].commit_info, redirect):
         raise RedirectSpecInvalid(
@@ -447,7 +457,10 @@ def begun(setting: Setting, source: DeltaLog, state: TableState, redirect: Redir
             value=state.version,
         )
     complete = redirect_commits.state_after(found[1], state.version, state)
-    return open_move(setting, source, redirect, complete, found[0])
+    if asks_catalog:
+        return open_move(setting, source, redirect, complete, found[0])
+    place = setting.open_store(place_of_target(redirect))
+    return Move(setting, source, place, log_at(setting, place), redirect, complete, found[0])
 
 
 def open_move(

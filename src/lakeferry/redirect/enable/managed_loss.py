@@ -28,7 +28,7 @@ from lakeferry.table.managed import ManagedStore
 
 def is_out_of_reach(move: Move) -> bool:
     """Return whether the table was dropped, or has commits of others instead of *N+1*."""
-    return _is_dropped(move) or _is_strange(move)
+    return is_dropped(move) or _is_strange(move)
 
 
 def check_given_up(move: Move) -> None:
@@ -36,7 +36,7 @@ def check_given_up(move: Move) -> None:
 
     A catalog says of a table that somebody else dropped what it says of one that it hides.
     """
-    if _is_dropped(move) and _may_be_open(move):
+    if is_dropped(move) and _may_be_open(move):
         source = shell_safe(move.source.store.uri)
         raise RedirectIllegalTransition(
             f"the move of {move.source.store.uri} can't be cancelled",
@@ -78,7 +78,7 @@ def leave_managed(
     store = move.place
     if not target_claim.is_place_claimed(store, claim):
         return
-    if was_closed or (_is_dropped(move) and not _may_be_open(move)):
+    if was_closed or (is_dropped(move) and not _may_be_open(move)):
         still = partial(target_claim.is_place_claimed, store, claim)
         move.setting.removal.remove_copies(move.source, move.place_log, still, lambda: True)
         log_staging.delete(store, sorted(ends))
@@ -90,7 +90,8 @@ def leave_managed(
     store.prune("")
 
 
-def _is_dropped(move: Move) -> bool:
+def is_dropped(move: Move) -> bool:
+    """Return whether the catalog doesn't have the table of a move."""
     store = move.target.store
     assert isinstance(store, ManagedStore)
     try:

@@ -212,6 +212,54 @@ def test_a_table_that_may_be_open_is_not_given_up_unless_somebody_says_so() -> N
     assert [name for name in store.objects if name.startswith(PLACE)]
 
 
+def written_over(store: DictStore) -> None:
+    """Commit to the source as a writer does that ignores redirects."""
+    version = managed_setting(store).log(OLD).state().version + 1
+    store.put(f"old/{paths.commit(version)}", b'{"commitInfo":{"operation":"WRITE"}}\n')
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_a_move_that_was_written_over_ends_without_its_dropped_table(is_open: bool) -> None:
+    store = world()
+    begun(store, stops_after=f"{PLACE}/{paths.commit(N + 1)}" if is_open else AT_LOCK)
+    written_over(store)
+    if is_open:
+        with pytest.raises(RedirectIllegalTransition, match="open already") as refused:
+            cancel.cancel(managed_setting(store), OLD)
+        remedy = refused.value.remedy or ""
+        assert f"catalog remove unity:{FIRST} --yes" in remedy
+        assert f"redirect cancel {OLD} --leave-copies" in remedy
+    (table,) = live(store)
+    StoredTables(store).drop(FIRST, table.name or "")
+    if is_open:
+        with pytest.raises(RedirectIllegalTransition, match="may be open"):
+            cancel.cancel(managed_setting(store), OLD)
+    outcome = cancel.cancel(managed_setting(store), OLD, leave_copies=is_open)
+    assert outcome.state is RedirectState.NORMAL
+    assert redirect_at(managed_setting(store)) is None
+
+
+@pytest.mark.parametrize("silent_at", ["principal", "read"])
+def test_a_move_whose_catalog_is_gone_ends_at_its_source(
+    silent_at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = world()
+    begun(store, stops_after=AT_LOCK, user="ann")
+
+    def silent(_: StoredTables) -> None:
+        raise CatalogUnavailable("the catalog doesn't answer")
+
+    monkeypatch.setattr(StoredTables, silent_at, silent)
+    with pytest.raises(CatalogUnavailable) as refused:
+        cancel.cancel(managed_setting(store, user="ann"), OLD)
+    assert f"redirect cancel {OLD} --leave-copies" in (refused.value.remedy or "")
+    warnings: list[str] = []
+    setting = managed_setting(store, user="ann", warn=warnings.append)
+    assert cancel.cancel(setting, OLD, leave_copies=True).state is RedirectState.NORMAL
+    assert redirect_at(setting) is None
+    assert f"catalog remove unity:{FIRST} --yes" in warnings[-1]
+
+
 def test_a_refused_creation_leaves_the_source_as_it_is() -> None:
     store = world()
 
