@@ -30,13 +30,24 @@ _AT_ONCE = 100
 
 def own_commits_since_ready(way: Withdrawal, state: TableState) -> int:
     """Return the number of the source's commits since READY; refuse if one changed data."""
-    return net_change.own_commits(
-        way.source,
-        way.target.store.uri,
-        way.ready_version,
-        state,
-        lambda version, body, lines: was_brought(way, version, body, lines),
-    )
+    try:
+        return net_change.own_commits(
+            way.source,
+            way.target.store.uri,
+            way.ready_version,
+            state,
+            lambda version, body, lines: was_brought(way, version, body, lines),
+        )
+    except Diverged as refused:
+        if way.managed is not None:
+            table = f"{way.redirect.kind.catalog}:{way.managed.table_id}"
+            refused.remedy = (
+                "Lakeferry can't merge them: keep the redirect; or copy what has changed at the "
+                f"target, drop it ('lakeferry catalog remove {table} --yes'), run 'lakeferry "
+                f"redirect disable {shell_safe(way.source.store.uri)} --abandon-target', and write "
+                "to the source what you have copied"
+            )
+        raise
 
 
 def numbers_match(way: Withdrawal, state: TableState) -> bool:

@@ -12,6 +12,7 @@ from lakeferry.engines.rehearsed_engine import rehearsed
 from lakeferry.errors import (
     CatalogManaged,
     CatalogUnavailable,
+    Diverged,
     Forbidden,
     InvalidInput,
     RedirectIllegalTransition,
@@ -295,6 +296,22 @@ def test_a_table_that_the_catalog_hides_is_not_said_to_be_dropped(
     assert "isn't dropped" in warnings[-1]
     assert "access denied" in warnings[-1]
     assert tables(store)
+
+
+def test_a_source_that_was_written_to_is_told_how_to_drop_the_managed_table() -> None:
+    store = moved()
+    append(by_name(store), "x.parquet")
+    action = b'{"add":{"path":"y","partitionValues":{},"size":1,"dataChange":true}}\n'
+    store.put(f"old/{paths.commit(READY + 1)}", b'{"commitInfo":{"operation":"WRITE"}}\n' + action)
+    before = store.objects
+    with pytest.raises(Diverged) as refused:
+        disable(store)
+    assert store.objects == before
+    assert f"lakeferry catalog remove unity:{FIRST} --yes" in (refused.value.remedy or "")
+    StoredTables(store).drop(FIRST, NAME)
+    outcome = disable(store, WithdrawalOptions(abandon_target=True))
+    assert outcome.state is RedirectState.NORMAL
+    assert "y" in content(store.objects, OLD, with_bytes=False).names
 
 
 def test_a_target_that_is_there_is_not_abandoned() -> None:
