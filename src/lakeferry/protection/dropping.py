@@ -145,6 +145,16 @@ def _check(log: DeltaLog, name: str, *, truncate_history: bool = False) -> Featu
             feature=name,
             required_by=dependents,
         )
+    if log.store.asks_catalog and (feature.leaves_traces or feature.drop is Drop.TRUNCATE):
+        raise FeatureNotDroppable(
+            f"the feature {name} of {location} can't be dropped",
+            cause="the table is managed: its catalog decides about its history, and may require "
+            "the feature",
+            remedy="keep the feature; or, if the table was moved there, drop it at the old path "
+            "after 'lakeferry redirect disable'",
+            location=location,
+            feature=name,
+        )
     features.check_writable(state.protocol, asks_catalog=log.store.asks_catalog)
     boundary.check_no_redirect(state, location, "changed")
     # Raises for an invalid boundary before anything is committed.

@@ -46,6 +46,7 @@ from tests.support.history import (
     dated,
     z85,
 )
+from tests.support.managed_history import BECOMES_MANAGED, managed_history
 from tests.support.stores import DictStore, Fault, FaultyStore, Stopped, at
 
 DAY_MS = 86_400_000
@@ -459,3 +460,22 @@ def test_the_warning_of_a_last_checkpoint_that_fails_says_what_to_do_first() -> 
     assert "delete that checksum file if the log is right" in warnings[0]
     store.delete_many([paths.checksum(dropped.version)])
     assert log_of(store).checkpoint().version == dropped.version
+
+
+@pytest.mark.parametrize("name", ["deletionVectors", "v2Checkpoint", "checkpointProtection"])
+def test_what_a_managed_table_needs_is_refused_before_anything_is_committed(name: str) -> None:
+    layout = Layout(deletion_vectors="u", v2_checkpoints=True, in_commit_timestamps=True)
+    past = History(layout).then(
+        Append(2), Upgrade(writer=("checkpointProtection",)), *BECOMES_MANAGED, Append(1)
+    )
+    table = managed_history(past)
+    before = table.objects.objects
+    log = DeltaLog(table.store())
+    engine = LocalEngine(lambda _: table.store(), parallel=1)
+    with pytest.raises(FeatureNotDroppable) as foreseen:
+        dropping.foresee_drop(log, name)
+    with pytest.raises(FeatureNotDroppable) as refused:
+        dropping.drop(DropContext(log, lambda *_: engine), name)
+    assert "managed" in (refused.value.cause or "")
+    assert str(foreseen.value) == str(refused.value)
+    assert table.objects.objects == before
