@@ -173,11 +173,13 @@ def own_lock(way: Withdrawal, state: TableState) -> Journal | None:
             target=place,
             state=found.state.value,
         )
+    # A managed table is opened by its name alone.
+    opened = shell_safe(place) if way.managed is None else way.redirect.target
     raise RedirectIllegalTransition(
         f"{place} has a redirect of its own",
         cause=f"it leads to {found.target or 'nowhere'}, its state is {found.state.value}",
         remedy=f"end that redirect first: lakeferry redirect {_ending(found, arrived)} "
-        f"{shell_safe(place)}; then run the same command again",
+        f"{opened}; then run the same command again",
         location=place,
         state=found.state.value,
     )

@@ -21,7 +21,7 @@ from lakeferry.errors import (
 )
 from lakeferry.log import actions, file_actions, paths, protocols
 from lakeferry.log.commit import Conflict, Transaction
-from lakeferry.redirect import rehearsal
+from lakeferry.redirect import freeze, rehearsal
 from lakeferry.redirect.disable import disabling
 from lakeferry.redirect.disable.disabling import WithdrawalOptions
 from lakeferry.redirect.enable import enabling
@@ -312,6 +312,21 @@ def test_a_source_that_was_written_to_is_told_how_to_drop_the_managed_table() ->
     outcome = disable(store, WithdrawalOptions(abandon_target=True))
     assert outcome.state is RedirectState.NORMAL
     assert "y" in content(store.objects, OLD, with_bytes=False).names
+
+
+def test_a_frozen_table_is_thawed_by_its_name_before_it_comes_back() -> None:
+    store = moved()
+    setting = managed_setting(store)
+    unity = setting.catalog("unity")
+    found = unity.get(NAME)
+    setting.grant(found.location, unity.access(found))
+    freeze.freeze(setting, found.location)
+    with pytest.raises(RedirectIllegalTransition) as refused:
+        disable(store)
+    assert f"lakeferry redirect thaw unity:{NAME};" in (refused.value.remedy or "")
+    freeze.thaw(setting, found.location)
+    assert disable(store, DROPS).state is RedirectState.NORMAL
+    assert tables(store) == []
 
 
 def test_a_target_that_is_there_is_not_abandoned() -> None:
