@@ -121,7 +121,7 @@ def inspect(
     found, counted = _described(log, version)
     listing = log.listing()
     checkpoints = _checkpoints(store, listing)
-    findings += _about_protocol(found)
+    findings += _about_protocol(found, asks_catalog=store.asks_catalog)
     findings += _about_log(log, listing, checkpoints)
     findings += _about_checksum(log, listing, found, counted)
     entry, redirect, odd = redirects.describe_redirect(found, store.uri)
@@ -225,7 +225,7 @@ def _is_whole(store: Store, checkpoint: Checkpoint, sidecars: frozenset[str]) ->
     )
 
 
-def _about_protocol(found: Snapshot | TableState) -> Iterator[Finding]:
+def _about_protocol(found: Snapshot | TableState, *, asks_catalog: bool) -> Iterator[Finding]:
     for row in features.in_force(found.protocol):
         if not row.known:
             can = "can be read, not changed" if row.read else "can be neither read nor changed"
@@ -234,7 +234,7 @@ def _about_protocol(found: Snapshot | TableState) -> Iterator[Finding]:
                 f"{row.kind.value} feature {row.name} is unknown: the table {can}; the output "
                 "may be incomplete",
             )
-        elif not row.read:
+        elif not row.read and not (asks_catalog and row.name == features.MANAGED):
             yield Finding(
                 "unsupported_feature",
                 f"feature {row.name} keeps commits or files outside of the log: the output may "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from lakeferry.api import inspection
 from tests.support.history import Append, Checkpoint, History, Kind, Layout
+from tests.support.managed_history import BECOMES_MANAGED, managed_history
 
 V2 = Layout(v2_checkpoints=True)
 
@@ -46,3 +47,13 @@ def test_a_checkpoint_under_another_version_s_name_is_none() -> None:
     store.put(other, data)
     states = {each.version: each.complete for each in inspection.inspect(store).checkpoints}
     assert states == {0: False, 2: True}
+
+
+def test_a_managed_table_is_complete_for_who_asks_its_catalog() -> None:
+    timed = Layout(in_commit_timestamps=True)
+    table = managed_history(History(timed).then(Append(1), *BECOMES_MANAGED, Append(1)))
+    whole = inspection.inspect(table.store())
+    assert (whole.warnings, whole.num_files) == ((), 2)
+    alone = inspection.inspect(table.objects)
+    assert alone.version == whole.version - 1
+    assert [each.code for each in alone.warnings] == ["unsupported_feature"]
