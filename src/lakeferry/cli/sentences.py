@@ -151,6 +151,9 @@ _SENTENCES: dict[str, Callable[[PlanStep], str]] = {
     "publish": lambda step: f"publish the log at {step['table']}",
     "register": lambda step: f"register {step['name']} for {step.get('table') or step['location']}",
     "rename": lambda step: f"give the table at {step['table']} the name {step['name']}",
+    "set_properties": lambda step: (
+        f"set the properties again that the catalog of {step['table']} requires"
+    ),
     "stage": lambda step: f"have the catalog allocate a place for {step['name']}",
     "take_over": lambda step: (
         f"copy {counted(len(step['files']), 'log file')} from an earlier export to {step['to']}"

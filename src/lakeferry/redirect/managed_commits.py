@@ -9,13 +9,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import msgspec
+
 from lakeferry.catalogs.managed_tables import DOCUMENTED_PROPERTIES
 from lakeferry.log import actions, protocols, timestamps
 from lakeferry.log.actions import CommitInfo, Metadata
 from lakeferry.log.catalog_changes import TABLE_ID_PROPERTY
-from lakeferry.redirect import redirect_commits
+from lakeferry.log.commit import Conflict, Transaction
+from lakeferry.redirect import redirect_commits, steps
 from lakeferry.redirect.managed_target import ManagedTarget
 from lakeferry.redirect.redirect_commits import Bare
+from lakeferry.redirect.redirect_context import Setting
+from lakeferry.table import DeltaLog
 
 _OF_THE_CATALOG = frozenset({*DOCUMENTED_PROPERTIES, TABLE_ID_PROPERTY})
 
@@ -57,3 +62,30 @@ def info_at_target(bare: Bare, version: int, commit_info: CommitInfo | None) -> 
         return commit_info
     moment = redirect_commits.commit_time(commit_info, version)
     return CommitInfo({"inCommitTimestamp": moment, **commit_info.values})
+
+
+def restore_requirements(setting: Setting, target: DeltaLog, managed: ManagedTarget) -> bool:
+    """Set the catalog's properties again if its id of the table is gone; return whether it was.
+
+    A RESTORE of a version from before the move takes them away, and then delta-spark can't open
+    the table any more.
+    """
+    state = target.state()
+    configuration = state.metadata.configuration
+    if TABLE_ID_PROPERTY in configuration or TABLE_ID_PROPERTY not in managed.properties:
+        return False
+    result = target.commit(
+        Transaction(
+            "SET TBLPROPERTIES",
+            setting.new_id(),
+            {"properties": msgspec.json.encode(dict(managed.properties)).decode()},
+            metadata=actions.changed(
+                state.metadata, configuration={**configuration, **managed.properties}
+            ),
+        ),
+        state,
+    )
+    if isinstance(result, Conflict):
+        raise result.error()
+    setting.step(steps.at("set_properties", target.store.uri))
+    return True

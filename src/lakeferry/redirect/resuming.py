@@ -6,7 +6,15 @@ from dataclasses import replace
 
 from lakeferry.errors import InvalidInput, RedirectIllegalTransition, RedirectTargetNotEmpty
 from lakeferry.log.replay import TableState as TableState
-from lakeferry.redirect import cancel, catalog_name, entry, read_entry, states, steps
+from lakeferry.redirect import (
+    cancel,
+    catalog_name,
+    entry,
+    managed_commits,
+    read_entry,
+    states,
+    steps,
+)
 from lakeferry.redirect import move as moving
 from lakeferry.redirect.disable import disabling
 from lakeferry.redirect.disable.withdrawn_target import check_target
@@ -146,6 +154,9 @@ def _resume_ready(
     assert journal is not None
     place: str | None = None
     target = check_target(setting, source.store.uri, state, redirect)
+    changed = journal.managed is not None and managed_commits.restore_requirements(
+        setting, target, journal.managed
+    )
     if journal.data is not Data.EXISTING and journal.ready_version is not None:
         place = target.store.uri
         claim = target_claim.read_claim(target.store)
@@ -160,5 +171,5 @@ def _resume_ready(
         source.store.uri,
         str(redirect.target) if redirect.target else place,
         state.version,
-        False,
+        changed,
     )

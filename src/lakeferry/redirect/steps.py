@@ -89,7 +89,8 @@ def compare(a: str, b: str) -> RedirectStep:
 def at(op: str, table: str) -> RedirectStep:
     """Return a step that needs only a place.
 
-    ``claim``, ``publish``, ``clear``, ``delete``, ``delete_copies`` or ``forget``.
+    ``claim``, ``publish``, ``clear``, ``delete``, ``delete_copies``, ``forget`` or
+    ``set_properties``.
     """
     return RedirectStep(op, {"table": table})
 

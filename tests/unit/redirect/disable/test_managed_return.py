@@ -21,7 +21,7 @@ from lakeferry.errors import (
 )
 from lakeferry.log import actions, file_actions, paths, protocols
 from lakeferry.log.commit import Conflict, Transaction
-from lakeferry.redirect import freeze, rehearsal
+from lakeferry.redirect import freeze, rehearsal, resuming
 from lakeferry.redirect.disable import disabling
 from lakeferry.redirect.disable.disabling import WithdrawalOptions
 from lakeferry.redirect.enable import enabling
@@ -212,20 +212,41 @@ def test_a_catalog_that_refuses_the_lock_leaves_all_as_it_is(
     assert {name: store.objects[name] for name in before} == before
 
 
-def test_a_table_that_was_restored_to_a_version_before_its_move_comes_back() -> None:
-    store = moved()
+def restored(store: DictStore) -> DeltaLog:
+    """Give the table by its name the metadata of a version before its move, as RESTORE does."""
     log = by_name(store)
     state, first = log.state(), managed_setting(store).log(OLD).state(READY - 2)
-    # A RESTORE keeps the protocol, and the metadata is that of the old version.
+    # The protocol stays, and in-commit timestamps stay enabled.
     timed = {key: v for key, v in state.metadata.configuration.items() if "nCommitTime" in key}
     metadata = actions.changed(first.metadata, configuration=timed)
-    restored = Transaction("RESTORE", "txn-restore", metadata=metadata)
-    assert not isinstance(log.commit(restored, state), Conflict)
+    wanted = Transaction("RESTORE", "txn-restore", metadata=metadata)
+    assert not isinstance(log.commit(wanted, state), Conflict)
     assert "io.unitycatalog.tableId" not in tables(store)[0].properties
-    append(log, "x.parquet")
+    return log
+
+
+def test_a_table_that_was_restored_to_a_version_before_its_move_comes_back() -> None:
+    store = moved()
+    append(restored(store), "x.parquet")
     assert disable(store, DROPS).state is RedirectState.NORMAL
     assert "x.parquet" in content(store.objects, OLD, with_bytes=False).names
     assert tables(store) == []
+
+
+def test_a_table_that_was_restored_gets_the_properties_that_its_catalog_requires() -> None:
+    store = moved()
+    before, version = tables(store)[0].properties, restored(store).state().version
+    there = store.objects
+    plan = rehearsal.rehearse(
+        managed_setting(store), rehearsed, lambda each: resuming.resume(each, OLD)
+    )
+    assert [step.op for step in plan] == ["set_properties"]
+    assert store.objects == there
+    assert resuming.resume(managed_setting(store), OLD).changed
+    assert tables(store)[0].properties == before
+    assert by_name(store).state().version == version + 1
+    assert not resuming.resume(managed_setting(store), OLD).changed
+    assert by_name(store).state().version == version + 1
 
 
 def test_a_renamed_table_comes_back_though_another_one_has_its_name() -> None:
