@@ -79,7 +79,7 @@ NEEDS_A_PERSON.update(
             "unit/server/lakefs/test_action_file.py::"
             "test_a_file_that_somebody_else_committed_meanwhile_is_told",
         ),
-        "multipart.py: check that it is running and that its endpoint is right, then try again": (
+        "http_pool.py: check that it is running and that its endpoint is right, then try again": (
             provoked(
                 "the store has to go away in the middle of a large upload",
                 f"{_OBJECTS}test_a_store_that_went_away_before_a_part_came_is_named",
@@ -90,6 +90,13 @@ NEEDS_A_PERSON.update(
         ),
         "objects.py: use a store with conditional puts": provoked(
             _BROKEN_STORE, f"{_OBJECTS}test_a_store_without_versions_replaces_nothing"
+        ),
+        "store.py: try again; if it happens again, find out which program replaces this file": (
+            provoked(
+                _RACE,
+                "scenario/test_store_copies.py::TestReadingInPieces::"
+                "test_a_file_that_is_changed_in_place_is_refused",
+            )
         ),
         "store.py: try again: the object that is read may have been replaced meanwhile": provoked(
             _RACE,

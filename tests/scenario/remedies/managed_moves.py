@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 import lakeferry
-from tests.support.history import Append, History, SetProperties
+from tests.support.history import Append, DeleteRows, History, Layout, SetProperties
 from tests.support.remedies import NEEDS_A_PERSON, Witness, follows
 from tests.support.unity_server import OurServer, unity_server
 
@@ -25,6 +25,13 @@ NEEDS_A_PERSON.update(
         "and drop the feature; or leave out --managed": (
             "another engine has to act: tests/unit/redirect/enable/test_managed_refusals.py::"
             "test_a_table_in_two_formats_is_refused"
+        ),
+        "carried_commits.py: Lakeferry can't merge them: keep the redirect; or copy what has "
+        "changed at the target, drop it ('lakeferry catalog remove {} --yes'), run 'lakeferry "
+        "redirect disable {} --abandon-target', and write to the source what you have copied": (
+            "a person decides which rows count: "
+            "tests/unit/redirect/disable/test_managed_return.py::"
+            "test_a_source_that_was_written_to_is_told_how_to_drop_the_managed_table"
         ),
         "managed_loss.py: ask the catalog's administrator for {}; if it was dropped, 'lakeferry "
         "redirect cancel {} --leave-copies' makes the source an ordinary table again": (
@@ -176,3 +183,19 @@ def a_managed_table_has_no_path_but_a_name(witness: Witness) -> None:
         named = re.search(r"lakeferry\.open\('(.+?)'\)", str(refused.remedy))
         assert named is not None
         witness.returns(lambda: lakeferry.open(named[1]).to_table())
+
+
+@follows(
+    "dropping.py: keep the feature; or, if the table was moved there, drop it at the old path "
+    "after 'lakeferry redirect disable'"
+)
+def a_feature_that_the_catalog_may_require_is_dropped_at_the_old_path(witness: Witness) -> None:
+    history = History(Layout(deletion_vectors="u")).then(Append(2), DeleteRows(1))
+    source = witness.lake.make("t", history)
+    drop = ("feature", "drop", "deletionVectors", "--engine", "local")
+    with unity_server() as server:
+        name, variables = f"unity:{server.schema}.t", server.environment()
+        witness.done(*_enable(witness, name), **variables)
+        witness.refused(*drop[:2], name, *drop[2:], **variables)
+        witness.done("redirect", "disable", source, **variables)
+        witness.done(*drop[:2], source, *drop[2:], **variables)

@@ -142,8 +142,7 @@ def a_move_whose_source_was_written_to_is_taken_back(witness: Witness) -> None:
 
 @follows(
     "cancel.py: copy the rows that were written to the target, if there are any, to the source; "
-    "delete {}; then "
-    "'lakeferry redirect cancel {}' removes the entry"
+    "{}; then 'lakeferry {}' removes the entry"
 )
 def a_move_with_two_tables_is_taken_back_when_one_is_removed(witness: Witness) -> None:
     source = witness.lake.make("t")
