@@ -16,7 +16,7 @@ from lakeferry import spark as modern
 from lakeferry.errors import RedirectNotFollowed, RedirectTargetReplaced
 from lakeferry.spark import patches, session_clients
 from lakeferry.spark.client import Client
-from lakeferry.spark.new_place import NewPlace
+from lakeferry.spark.redirected_path import NewPlace
 from lakeferry.spark.sql_tokens import path_of
 from lakeferry.spark.statement_rewrite import edited, parse_statement
 from lakeferry.spark.statement_tables import Relation

@@ -25,7 +25,8 @@ from lakeferry.errors import (
     RedirectTargetNotEmpty,
 )
 from lakeferry.log import file_actions
-from lakeferry.log.commit import Conflict, Transaction
+from lakeferry.log.commit import Transaction
+from lakeferry.log.conflicts import Conflict
 from lakeferry.log.features import REDIRECT_FEATURES
 from lakeferry.redirect.enable import enabling_commit, managed_move
 from lakeferry.redirect.move import Move

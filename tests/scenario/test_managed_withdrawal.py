@@ -15,7 +15,8 @@ from lakeferry.api.redirects import Redirects
 from lakeferry.catalogs import open_catalog
 from lakeferry.errors import Forbidden, RedirectTargetMissing
 from lakeferry.log import actions
-from lakeferry.log.commit import Conflict, Transaction
+from lakeferry.log.commit import Transaction
+from lakeferry.log.conflicts import Conflict
 from lakeferry.log.features import REDIRECT_FEATURES
 from lakeferry.redirect.disable import bring_back
 from lakeferry.redirect.states import RedirectState

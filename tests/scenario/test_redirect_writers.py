@@ -18,7 +18,8 @@ from deltalake.exceptions import CommitFailedError
 
 import lakeferry
 from lakeferry.api.redirects import Redirects
-from lakeferry.log.commit import Conflict, Transaction
+from lakeferry.log.commit import Transaction
+from lakeferry.log.conflicts import Conflict
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.redirect.states import RedirectState
 from lakeferry.storage import Store, open_store

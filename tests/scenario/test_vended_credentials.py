@@ -12,7 +12,7 @@ import pytest
 import lakeferry
 from lakeferry.catalogs.unity_credentials import StagingCredentialSource
 from lakeferry.errors import CatalogUnavailable, Unauthorized
-from lakeferry.storage import StoreConfig, open_config, vended_credentials
+from lakeferry.storage import StoreConfig, credential_renewal, open_config
 from tests.support.history import Append, History
 from tests.support.managed_tables import delta
 from tests.support.moved_table import moved_table
@@ -34,7 +34,7 @@ def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
         nonlocal ahead_ms
         ahead_ms += by_ms
 
-    monkeypatch.setattr(vended_credentials, "_now_ms", now_ms)
+    monkeypatch.setattr(credential_renewal, "_now_ms", now_ms)
     return move
 
 

@@ -19,7 +19,8 @@ from lakeferry.errors import (
 )
 from lakeferry.log import actions
 from lakeferry.log.actions import DomainMetadata, Txn
-from lakeferry.log.commit import Conflict, Transaction
+from lakeferry.log.commit import Transaction
+from lakeferry.log.conflicts import Conflict
 from lakeferry.log.replay import TableState
 from tests.support import naive
 from tests.support.invariants import Broken, commits_of, reading_of

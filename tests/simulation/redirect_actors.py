@@ -27,7 +27,8 @@ from lakeferry.errors import (
     StorageUnavailable,
     TableNotFound,
 )
-from lakeferry.log.commit import Conflict, Transaction
+from lakeferry.log.commit import Transaction
+from lakeferry.log.conflicts import Conflict
 from lakeferry.log.features import REDIRECT_FEATURES
 from lakeferry.redirect import cancel, freeze, read_entry, resuming
 from lakeferry.redirect.disable import disabling

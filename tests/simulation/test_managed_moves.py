@@ -31,7 +31,8 @@ from lakeferry.errors import (
     TableNotFound,
 )
 from lakeferry.log import paths
-from lakeferry.log.commit import Conflict, Transaction
+from lakeferry.log.commit import Transaction
+from lakeferry.log.conflicts import Conflict
 from lakeferry.redirect import cancel, read_entry, resuming
 from lakeferry.redirect.enable import enabling
 from lakeferry.redirect.redirect_context import Setting

@@ -14,7 +14,8 @@ from functools import cache
 
 from lakeferry.errors import LakeferryError, RedirectTargetMissing, RedirectTargetReplaced
 from lakeferry.log import actions
-from lakeferry.log.commit import Conflict, Transaction
+from lakeferry.log.commit import Transaction
+from lakeferry.log.conflicts import Conflict
 from lakeferry.redirect import read_entry, resuming
 from lakeferry.redirect.disable import disabling
 from lakeferry.redirect.disable.disabling import WithdrawalOptions

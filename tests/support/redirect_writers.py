@@ -28,7 +28,8 @@ import pyarrow.parquet as pq
 import lakeferry
 from lakeferry.errors import RedirectInProgress
 from lakeferry.log import file_actions
-from lakeferry.log.commit import Conflict, Transaction
+from lakeferry.log.commit import Transaction
+from lakeferry.log.conflicts import Conflict
 from lakeferry.redirect.resolve import redirect_of
 from lakeferry.storage import open_store
 from lakeferry.table import DeltaLog

@@ -19,7 +19,8 @@ import pyarrow as pa
 from lakeferry.engine import Engine
 from lakeferry.engines.local_engine import LocalEngine
 from lakeferry.log import deletion_vectors, file_actions
-from lakeferry.log.commit import Conflict, Transaction
+from lakeferry.log.commit import Transaction
+from lakeferry.log.conflicts import Conflict
 from lakeferry.redirect import read_entry
 from lakeferry.redirect.enable.preflight import Request
 from lakeferry.redirect.entry import Data, Mode, Redirect, RedirectTarget, TargetKind

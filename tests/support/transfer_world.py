@@ -39,8 +39,8 @@ from lakeferry.transfer.client.remote_dataset import NoWebSocket, Remote, Terms
 from lakeferry.transfer.client.shared_limits import StoreThreads
 from lakeferry.transfer.datasets.dataset import DatasetFormat
 from lakeferry.transfer.repository.dataset_names import DatasetName
-from lakeferry.transfer.repository.push_heartbeat import Heart
 from lakeferry.transfer.repository.push_records import PushRecord, now_ms
+from lakeferry.transfer.repository.push_renewal import Heart
 from lakeferry.transfer.repository.repository import Repository
 from lakeferry.transfer.repository.signed_urls import Links, Signer
 from lakeferry.transfer.session import events as e

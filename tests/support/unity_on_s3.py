@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from lakeferry.storage import vended_credentials
+from lakeferry.storage import credential_renewal
 from tests.support.servers import S3Bucket
 from tests.support.unity_server import OurServer, UnityServer
 
@@ -32,7 +32,7 @@ def on_s3(unity: UnityServer, bucket: S3Bucket) -> Iterator[OurServer]:
         for name, value in unity.environment().items():
             patch.setenv(name, value)
         ticks = itertools.count(time.time_ns() // 1_000_000, LIFE_MS // 2)
-        patch.setattr(vended_credentials, "_now_ms", lambda: next(ticks))
+        patch.setattr(credential_renewal, "_now_ms", lambda: next(ticks))
         server = unity.ours
         server.storage_root = f"{bucket.uri}/uc"
         key = {

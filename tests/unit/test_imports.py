@@ -55,10 +55,21 @@ MAY_IMPORT: dict[str, set[str]] = {
     "server": ERRORS | {"config", "export", "storage", "transfer"},
     "server.lakefs": ERRORS | {"export", "storage", "server.logs"},
     "server.http": ERRORS
-    | {"export", "storage", "transfer", "server.lakefs", "server.client_shares", "server.metrics"},
+    | {
+        "export",
+        "storage",
+        "transfer",
+        "server.lakefs",
+        "server.client_identity",
+        "server.upload_slots",
+        "server.metrics",
+    },
     "server.sessions": ERRORS
     | {"storage", "transfer", "server.http"}
-    | {f"server.{name}" for name in ("client_shares", "logs", "metrics")},
+    | {
+        f"server.{name}"
+        for name in ("client_identity", "session_seats", "upload_slots", "logs", "metrics")
+    },
     # These stand on the API and choose the engine.
     # Where they write files of their own, they explain refusals as stores do.
     "cli": ERRORS | {"api", "config", "examples", "server", "storage.rights"} | ENGINE,

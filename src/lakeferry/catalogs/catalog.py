@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Literal
 from lakeferry.errors import InvalidInput, TableNotFound
 from lakeferry.log.actions import Metadata
 from lakeferry.storage import Store
+from lakeferry.storage.credential_renewal import CredentialSource
 from lakeferry.storage.option_spellings import StorageOptions
 from lakeferry.storage.uris import shell_safe
-from lakeferry.storage.vended_credentials import CredentialSource
 from lakeferry.table.managed import CommitCatalog, ManagedStore
 
 if TYPE_CHECKING:

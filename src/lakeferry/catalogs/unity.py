@@ -59,8 +59,8 @@ from lakeferry.errors import (
 )
 from lakeferry.log.actions import Metadata
 from lakeferry.storage import normalise
+from lakeferry.storage.credential_renewal import CredentialSource, renewed
 from lakeferry.storage.uris import split
-from lakeferry.storage.vended_credentials import CredentialSource, renewed
 
 if TYPE_CHECKING:
     from lakeferry.catalogs.unity_managed_tables import UnityManagedTables

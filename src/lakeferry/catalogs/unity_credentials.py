@@ -17,8 +17,8 @@ from lakeferry.catalogs.unity_address import UNITY_TOKEN
 from lakeferry.catalogs.unity_delta import UnityDelta
 from lakeferry.catalogs.unity_delta_messages import StorageCredential
 from lakeferry.errors import Forbidden, InvalidInput, TableNotFound, Unauthorized
+from lakeferry.storage.credential_renewal import VendedCredentials
 from lakeferry.storage.uris import split
-from lakeferry.storage.vended_credentials import VendedCredentials
 
 _OPTIONS = {
     "s3.access-key-id": "aws_access_key_id",

@@ -25,8 +25,8 @@ from lakeferry.errors import (
 from lakeferry.log.actions import Metadata
 from lakeferry.log.catalog_changes import CatalogChanges, changes_of
 from lakeferry.log.latest_actions import LatestActions
+from lakeferry.storage.credential_renewal import renewed
 from lakeferry.storage.uris import split
-from lakeferry.storage.vended_credentials import renewed
 from lakeferry.table.managed import CommitCatalog
 
 _NAME = re.compile(r"[A-Za-z0-9_@-]{1,255}")

@@ -1,13 +1,12 @@
-"""Turns a transaction into the bytes of a commit, or into a conflict.
+"""Turns a transaction into the bytes of a commit.
 
-Implements the protocol's rules for new log entries and Delta's conflict rules
-for the kinds of commit that Lakeferry makes: metadata, protocol, domains,
-transactions, nothing at all, and the replacement of files by equal ones.
+Implements the protocol's rules for new log entries, for the kinds of commit that Lakeferry makes:
+metadata, protocol, domains, transactions, nothing at all, and the replacement of files by equal
+ones.
 
 A :class:`Transaction` states what to commit, a :class:`LogHead` the version before it, and a
 :class:`CommitPlan` the bytes to write and their paths. If somebody else's commit was first,
-:func:`rebase` returns the head after that commit, or the :class:`Conflict` that prevents ours. A
-conflict is a result: the caller decides whether to start again.
+:mod:`lakeferry.log.conflicts` decides whether ours may follow it.
 """
 
 from __future__ import annotations
@@ -21,13 +20,12 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeferry.errors import CommitConflict, FeatureRequired, InvalidInput
+from lakeferry.errors import FeatureRequired, InvalidInput
 from lakeferry.log import (
     actions,
     checksum,
     features,
     file_actions,
-    file_identity,
     paths,
     properties,
     row_ids,
@@ -36,8 +34,8 @@ from lakeferry.log import (
 )
 from lakeferry.log.actions import CommitInfo, DomainMetadata, Metadata, Protocol, Txn
 from lakeferry.log.checksum import Checksum
-from lakeferry.log.features import Drop, Oddity
-from lakeferry.log.lines import ORDER, Lines
+from lakeferry.log.features import Oddity
+from lakeferry.log.lines import ORDER
 
 _ROW_BATCH = 16_384
 _FILE_COUNTS = frozenset(
@@ -50,13 +48,6 @@ _FILE_COUNTS = frozenset(
         "histogramOpt",
     }
 )
-
-
-_OF_FILES = frozenset(
-    name for name, row in features.FEATURES.items() if row.drop in (Drop.REWRITE, Drop.FILE_ACTIONS)
-)
-_OF_DOMAINS = frozenset({"domainMetadata", "rowTracking", "clustering"})
-"""Features whose use shows in a commit: in its files, or in its metadata domains."""
 
 
 class Reads(Enum):
@@ -121,28 +112,6 @@ class CommitPlan:
     """The head after this commit."""
 
 
-@dataclass(frozen=True, slots=True)
-class Conflict:
-    """Why a transaction can't follow the commit that won."""
-
-    version: int
-    reason: str
-    detail: str
-    winner: CommitInfo | None = None
-
-    def error(self) -> CommitConflict:
-        """Return the conflict as an error, for callers that can't continue."""
-        operation = (self.winner.operation if self.winner else None) or "another commit"
-        return CommitConflict(
-            f"version {self.version} was committed by somebody else ({operation})",
-            cause=self.detail,
-            remedy="look at the table's newest version, and try again",
-            version=self.version,
-            reason=self.reason,
-            winner=None if self.winner is None else dict(self.winner.values),
-        )
-
-
 def plan_commit(
     transaction: Transaction,
     head: LogHead,
@@ -190,7 +159,7 @@ def plan_commit(
         protocol,
         effective,
         moment if keeps_time else None,
-        _with_domains(head.domains, domains),
+        with_domains(head.domains, domains),
         _checksum_after(transaction, head, protocol, effective, domains, adds, moment, keeps_time),
     )
     return CommitPlan(version, paths.commit(version), b"\n".join(lines) + b"\n", after)
@@ -234,79 +203,6 @@ def _check(transaction: Transaction, head: LogHead, protocol: Protocol, metadata
 
 def _supported(name: str) -> str:
     return f"'delta.feature.{name}' = 'supported'"
-
-
-def rebase(transaction: Transaction, head: LogHead, winner: Lines, root: str) -> LogHead | Conflict:
-    """Return the head after ``winner``, the commit right after ``head``, or the conflict with it.
-
-    ``root`` is the table's URI, needed to compare paths.
-    """
-    version = head.version + 1
-    conflict = _conflict(transaction, head, winner, root)
-    if conflict is not None:
-        return Conflict(version, conflict[0], conflict[1], winner.commit_info)
-    info = winner.commit_info
-    return LogHead(
-        version,
-        head.protocol,
-        head.metadata,
-        info.in_commit_timestamp if info else None,
-        _with_domains(head.domains, tuple(winner.domains.values())),
-        None,
-    )
-
-
-def _conflict(
-    transaction: Transaction, head: LogHead, winner: Lines, root: str
-) -> tuple[str, str] | None:
-    if winner.protocol is not None:
-        return "protocol_changed", "it changes the protocol"
-    if winner.metadata is not None:
-        return "metadata_changed", "it changes the metadata"
-    for domain in transaction.domains:
-        if domain.domain in winner.domains:
-            return "domain_changed", f"it changes the metadata domain {domain.domain}"
-    for txn in transaction.txns:
-        if txn.app_id in winner.txns:
-            return "transaction_changed", f"it moves the transaction id of {txn.app_id}"
-    touches_files = bool(winner.adds.num_rows or winner.removes.num_rows)
-    if transaction.reads is Reads.ROWS and _changes_data(winner):
-        return "data_changed", "it changes data that this transaction was made from"
-    if transaction.reads is Reads.FILES and touches_files:
-        return "data_changed", "it changes the files that this transaction was made from"
-    dropped = _dropped(transaction, head)
-    if touches_files and dropped & _OF_FILES:
-        return "data_changed", "it may use a feature that this transaction drops"
-    if winner.domains and dropped & _OF_DOMAINS:
-        return "domain_changed", "it may use a feature that this transaction drops"
-    ours = [table for table in (transaction.adds, transaction.removes) if table is not None]
-    if ours:
-        mine = pa.concat_arrays([_paths(table, root) for table in ours])
-        for table in (winner.adds, winner.removes):
-            touched = pc.filter(mine, pc.is_in(mine, value_set=_paths(table, root)))
-            if len(touched):
-                return "file_changed", f"it changes the file {touched[0].as_py()} too"
-    return None
-
-
-def _dropped(transaction: Transaction, head: LogHead) -> frozenset[str]:
-    """Return the features that a transaction drops."""
-    if transaction.protocol is None:
-        return frozenset()
-    kept = features.implied_features(transaction.protocol)
-    return features.implied_features(head.protocol) - kept
-
-
-def _changes_data(winner: Lines) -> bool:
-    # Without the flag, data may have changed.
-    return any(
-        bool(pc.any(pc.fill_null(table["dataChange"], True)).as_py())
-        for table in (winner.adds, winner.removes)
-    )
-
-
-def _paths(table: pa.Table, root: str) -> pa.Array:
-    return file_identity.canonical_paths(table["path"].combine_chunks(), root)
 
 
 def encode_files(name: str, table: pa.Table) -> Iterator[bytes]:
@@ -373,9 +269,10 @@ def _with_enablement(
     return metadata, after is not None
 
 
-def _with_domains(
+def with_domains(
     before: Mapping[str, DomainMetadata], changes: tuple[DomainMetadata, ...]
 ) -> Mapping[str, DomainMetadata]:
+    """Return the domains after a commit that changes some of them."""
     merged = dict(before) | {domain.domain: domain for domain in changes}
     return {name: domain for name, domain in merged.items() if not domain.removed}
 

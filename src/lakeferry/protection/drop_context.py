@@ -14,7 +14,8 @@ from lakeferry.engine import REWRITTEN, Engine, Observer, RewritePlan, unobserve
 from lakeferry.errors import CommitConflict
 from lakeferry.log import file_actions, file_identity
 from lakeferry.log.actions import Metadata, changed
-from lakeferry.log.commit import Conflict, Transaction
+from lakeferry.log.commit import Transaction
+from lakeferry.log.conflicts import Conflict
 from lakeferry.log.replay import Snapshot, TableState
 from lakeferry.protection.boundary import check_no_redirect
 from lakeferry.table import DeltaLog

@@ -30,7 +30,8 @@ from lakeferry.errors import (
 )
 from lakeferry.log import features, properties, protocols
 from lakeferry.log.actions import Protocol
-from lakeferry.log.commit import Conflict, Transaction
+from lakeferry.log.commit import Transaction
+from lakeferry.log.conflicts import Conflict
 from lakeferry.log.features import Drop, Feature
 from lakeferry.log.lines import Lines
 from lakeferry.log.properties import BARRIERS

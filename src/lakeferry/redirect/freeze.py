@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lakeferry.errors import RedirectIllegalTransition
 from lakeferry.log import features, protocols
-from lakeferry.log.commit import Conflict
+from lakeferry.log.conflicts import Conflict
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.redirect import entry as model
 from lakeferry.redirect import read_entry, received_entries, redirect_commits, states, steps

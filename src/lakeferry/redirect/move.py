@@ -19,7 +19,7 @@ from lakeferry.errors import (
 )
 from lakeferry.log import paths
 from lakeferry.log.actions import CommitInfo, Txn
-from lakeferry.log.commit import Conflict
+from lakeferry.log.conflicts import Conflict
 from lakeferry.log.lines import Lines
 from lakeferry.log.paths import LogFile
 from lakeferry.log.replay import TableState as TableState

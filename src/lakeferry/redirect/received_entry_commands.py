@@ -7,7 +7,7 @@ none of this table's: nothing is read, brought or deleted there.
 from __future__ import annotations
 
 from lakeferry.errors import RedirectIllegalTransition, RedirectSpecInvalid
-from lakeferry.log.commit import Conflict
+from lakeferry.log.conflicts import Conflict
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.redirect import read_entry, received_entries, redirect_commits, steps
 from lakeferry.redirect.move import Outcome

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from lakeferry.errors import CorruptLog, ObjectNotFound
 from lakeferry.log import actions, commit, features, paths, protocols
 from lakeferry.log.actions import CommitInfo, Metadata, Protocol, Txn
-from lakeferry.log.commit import Conflict, Transaction
+from lakeferry.log.commit import Transaction
+from lakeferry.log.conflicts import Conflict
 from lakeferry.log.lines import Lines
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.redirect import dialects, steps

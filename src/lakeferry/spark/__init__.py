@@ -57,7 +57,7 @@ def read(
     reader = spark.read.format("delta").options(**options)
     if place is None or not place.name:
         return reader.load(path if place is None else place.path)
-    from lakeferry.spark.access_by_name import read_by_name
+    from lakeferry.spark.named_table_access import read_by_name
 
     return read_by_name(reader, place)
 
@@ -83,7 +83,7 @@ def write(
     if place is None or not place.name:
         writer.save(path if place is None else place.path)
         return
-    from lakeferry.spark.access_by_name import write_by_name
+    from lakeferry.spark.named_table_access import write_by_name
 
     write_by_name(writer, place)
 
@@ -97,7 +97,7 @@ def for_path(
     place = _client(spark, storage_options).moved_path(path)
     if place is None or not place.name:
         return DeltaTable.forPath(spark, path if place is None else place.path)
-    from lakeferry.spark.access_by_name import named_delta_table
+    from lakeferry.spark.named_table_access import named_delta_table
 
     table: DeltaTable = named_delta_table(DeltaTable, spark, place.newest(path))
     return table

@@ -18,7 +18,7 @@ from pyspark.errors import PySparkException
 from lakeferry.errors import Forbidden, NotATable, RedirectNotFollowed, TableNotFound, Unauthorized
 from lakeferry.redirect.resolve import Resolution, resolve_table
 from lakeferry.spark import stored_sql, table_locations
-from lakeferry.spark.new_place import (
+from lakeferry.spark.redirected_path import (
     NewPlace,
     at_name,
     name_parts,

@@ -12,10 +12,10 @@ from collections.abc import Callable
 from typing import Any
 
 from lakeferry.errors import RedirectNotFollowed
-from lakeferry.spark.access_by_name import named_delta_table
 from lakeferry.spark.client import Client
-from lakeferry.spark.new_place import only_path
+from lakeferry.spark.named_table_access import named_delta_table
 from lakeferry.spark.patched_readers_writers import patch_writing
+from lakeferry.spark.redirected_path import only_path
 from lakeferry.spark.session_clients import Method, Patch, client_of, session_of
 from lakeferry.spark.sql_tokens import parse_name, path_of
 

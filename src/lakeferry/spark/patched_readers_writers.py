@@ -11,13 +11,13 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from lakeferry.spark.access_by_name import (
+from lakeferry.spark.client import Client
+from lakeferry.spark.named_table_access import (
     read_by_name,
     start_by_name,
     write_by_name,
 )
-from lakeferry.spark.client import Client
-from lakeferry.spark.new_place import NewPlace, needs_a_path, only_path
+from lakeferry.spark.redirected_path import NewPlace, needs_a_path, only_path
 from lakeferry.spark.session_clients import (
     CLIENT_SETTING,
     Method,

@@ -15,7 +15,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from lakeferry.errors import CatalogManaged, RedirectNotFollowed
-from lakeferry.spark.new_place import NewPlace
+from lakeferry.spark.redirected_path import NewPlace
 from lakeferry.spark.table_locations import active, ours
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from lakeferry.errors import RedirectNotFollowed
-from lakeferry.spark.new_place import NewPlace
+from lakeferry.spark.redirected_path import NewPlace
 from lakeferry.spark.sql_tokens import (
     CATALOG,
     SqlToken,

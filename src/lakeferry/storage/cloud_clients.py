@@ -5,7 +5,7 @@ Options are spelled as object_store and delta-rs spell them, in any case:
 ``retry_timeout``, ``backoff_config.init_backoff`` and so on. They have precedence over the
 environment (``AWS_*``, ``GOOGLE_*``, ``AZURE_*``), which obstore reads by itself; the environment
 has precedence over AWS's shared files, of which static keys, region and endpoint are read.
-Credentials that a catalog issues (:mod:`lakeferry.storage.vended_credentials`) have precedence over
+Credentials that a catalog issues (:mod:`lakeferry.storage.credential_renewal`) have precedence over
 all but options.
 
 Time is bounded, so that a call to a store that is down fails within about 15 seconds: five to
@@ -32,10 +32,10 @@ from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
 
 from lakeferry.errors import InvalidInput, LakeferryError, Unauthorized
 from lakeferry.storage.cloud_errors import credentials_for
+from lakeferry.storage.credential_renewal import RenewedCredentials, VendedCredentials, renewed
 from lakeferry.storage.option_spellings import subject
 from lakeferry.storage.store import StoreConfig
 from lakeferry.storage.uris import UriParts, split
-from lakeferry.storage.vended_credentials import RenewedCredentials, VendedCredentials, renewed
 
 _NO_ACCOUNT = "Account must be specified"
 

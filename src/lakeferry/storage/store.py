@@ -31,7 +31,7 @@ from typing import Self
 
 from lakeferry.errors import ObjectNotFound, StorageUnavailable
 from lakeferry.storage.call_counts import Calls
-from lakeferry.storage.vended_credentials import CredentialSource
+from lakeferry.storage.credential_renewal import CredentialSource
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,8 @@ from lakeferry.log import features, paths, properties, timestamps
 from lakeferry.log.actions import CommitInfo, DomainMetadata
 from lakeferry.log.checkpoint_read import PROTOCOL_AND_METADATA, SMALL_ACTIONS
 from lakeferry.log.checksum import contradictions
-from lakeferry.log.commit import Conflict, LogHead, Transaction
+from lakeferry.log.commit import LogHead, Transaction
+from lakeferry.log.conflicts import Conflict
 from lakeferry.log.last_checkpoint import Hint, decode_hint
 from lakeferry.log.lines import Lines
 from lakeferry.log.paths import LogFile
@@ -236,7 +237,7 @@ class DeltaLog:
         """Commit a transaction that was made from the version ``read``.
 
         It is rebased on later commits if Delta's rules allow it; otherwise the
-        :class:`~lakeferry.log.commit.Conflict` with the first one that doesn't is returned.
+        :class:`~lakeferry.log.conflicts.Conflict` with the first one that doesn't is returned.
         """
         domains: Mapping[str, DomainMetadata] = {}
         if transaction.adds is not None and "rowTracking" in read.protocol.features:

@@ -18,9 +18,10 @@ from lakeferry.errors import (
     ObjectNotFound,
     StorageError,
 )
-from lakeferry.log import checksum, commit, features, paths, timestamps
+from lakeferry.log import checksum, commit, conflicts, features, paths, timestamps
 from lakeferry.log.actions import DomainMetadata
-from lakeferry.log.commit import CommitPlan, Conflict, LogHead, Transaction
+from lakeferry.log.commit import CommitPlan, LogHead, Transaction
+from lakeferry.log.conflicts import Conflict
 from lakeferry.log.lines import Lines
 from lakeferry.log.replay import TableState
 from lakeferry.storage import Store
@@ -117,7 +118,7 @@ def _follow(
         for file, data in load.contents(store, [file for file in winners if file]):
             lines = Lines()
             lines.read(data, file.path)
-            after = commit.rebase(transaction, head, lines, store.uri)
+            after = conflicts.rebase(transaction, head, lines, store.uri)
             if isinstance(after, Conflict):
                 return after
             head = after

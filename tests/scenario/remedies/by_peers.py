@@ -177,9 +177,9 @@ NEEDS_A_PERSON.update(
                 "test_a_url_that_is_never_any_good_ends_in_a_clear_error",
             )
         ),
-        "client_shares.py: try again later": provoked(
+        "upload_slots.py: try again later": provoked(
             "the server's other clients have to go first",
-            "unit/server/test_client_shares.py::"
+            "unit/server/test_upload_slots.py::"
             "test_of_those_who_wait_some_of_who_has_the_most_make_way",
         ),
         "garbage_collection.py: try again when fewer pushes are running": provoked(

@@ -122,13 +122,14 @@ NEEDS_A_PERSON.update(
             "it is raised and followed in the user's Spark session",
             f"{_SPARK_SQL}test_a_view_is_followed_in_the_jvm_or_refused",
         ),
-        "new_place.py: read {} with a condition on its columns, such as {} = '{}'": provoked(
+        "redirected_path.py: read {} with a condition on its columns, such as {} = '{}'": provoked(
             _IN_SPARK, f"{_BY_NAME}test_what_only_a_path_can_say_is_refused_with_the_name"
         ),
-        "new_place.py: use {}; an older version can be read with spark.read or in SQL": provoked(
+        "redirected_path.py: use {}; an older version can be read with spark.read or in "
+        "SQL": provoked(
             _IN_SPARK, f"{_BY_NAME}test_what_only_a_path_can_say_is_refused_with_the_name"
         ),
-        "new_place.py: leave out the path, and use the table that is there: {}": provoked(
+        "redirected_path.py: leave out the path, and use the table that is there: {}": provoked(
             _IN_SPARK, f"{_BY_NAME}test_what_only_a_path_can_say_is_refused_with_the_name"
         ),
         "session_catalogs.py: set {}.uri to the server that Lakeferry uses (UC_URL)": provoked(

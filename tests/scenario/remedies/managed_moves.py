@@ -26,7 +26,7 @@ NEEDS_A_PERSON.update(
             "another engine has to act: tests/unit/redirect/enable/test_managed_refusals.py::"
             "test_a_table_in_two_formats_is_refused"
         ),
-        "carried_commits.py: Lakeferry can't merge them: keep the redirect; or copy what has "
+        "source_divergence.py: Lakeferry can't merge them: keep the redirect; or copy what has "
         "changed at the target, drop it ('lakeferry catalog remove {} --yes'), run 'lakeferry "
         "redirect disable {} --abandon-target', and write to the source what you have copied": (
             "a person decides which rows count: "

@@ -266,7 +266,7 @@ def a_withdrawal_goes_on_once_the_source_is_left_alone(witness: Witness) -> None
 # --- Commits ----------------------------------------------------------------------------------
 
 
-@follows("commit.py: look at the table's newest version, and try again")
+@follows("conflicts.py: look at the table's newest version, and try again")
 def a_table_that_was_changed_meanwhile_is_looked_at_and_frozen(witness: Witness) -> None:
     source = witness.lake.make("t")
     mover = meanwhile(commits(source), lambda: set_property(witness, "owner", "somebody"))

@@ -261,7 +261,7 @@ def two_files_of_one_name_stay_where_they_are(witness: Witness) -> None:
 
 
 @follows(
-    "net_change.py: Lakeferry can't merge them: keep the redirect; or move the "
+    "source_divergence.py: Lakeferry can't merge them: keep the redirect; or move the "
     "target's folder elsewhere, run 'lakeferry redirect disable {} --abandon-target', and write to "
     "the source what has changed at the target"
 )

@@ -17,7 +17,7 @@ from lakeferry.catalogs.unity_credentials import (
 )
 from lakeferry.catalogs.unity_delta_messages import StorageCredential
 from lakeferry.errors import Forbidden, Unauthorized
-from lakeferry.storage.vended_credentials import VendedCredentials
+from lakeferry.storage.credential_renewal import VendedCredentials
 from tests.support.managed_tables import delta
 from tests.support.unity_server import OurServer, UnityServer
 

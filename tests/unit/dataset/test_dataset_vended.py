@@ -12,7 +12,7 @@ import pytest
 from lakeferry.dataset import arrow_files
 from lakeferry.log.schema import Struct
 from lakeferry.storage import Store, StoreConfig
-from lakeferry.storage.vended_credentials import VendedCredentials
+from lakeferry.storage.credential_renewal import VendedCredentials
 from tests.support.stores import DictStore
 
 

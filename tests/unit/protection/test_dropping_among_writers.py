@@ -19,7 +19,8 @@ from lakeferry.errors import (
 )
 from lakeferry.log import features, file_actions
 from lakeferry.log.actions import changed
-from lakeferry.log.commit import Conflict, Transaction
+from lakeferry.log.commit import Transaction
+from lakeferry.log.conflicts import Conflict
 from lakeferry.protection import cleaning, dropping
 from lakeferry.protection.drop_context import DropContext
 from lakeferry.protection.features import row_tracking

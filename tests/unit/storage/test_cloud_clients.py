@@ -13,8 +13,8 @@ from obstore.store import S3Store
 from lakeferry.errors import CatalogUnavailable, InvalidInput, ObjectNotFound, Unauthorized
 from lakeferry.storage import open_config, open_store
 from lakeferry.storage.cloud_clients import Clients, has_credentials
+from lakeferry.storage.credential_renewal import CredentialSource, VendedCredentials
 from lakeferry.storage.store import StoreConfig
-from lakeferry.storage.vended_credentials import CredentialSource, VendedCredentials
 from tests.support.obedient_server import ObedientServer, Reply
 
 

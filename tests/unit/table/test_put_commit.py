@@ -21,7 +21,8 @@ from lakeferry.errors import (
 )
 from lakeferry.log import actions, file_actions, paths
 from lakeferry.log.actions import DomainMetadata, Txn
-from lakeferry.log.commit import Conflict, Reads, Transaction
+from lakeferry.log.commit import Reads, Transaction
+from lakeferry.log.conflicts import Conflict
 from lakeferry.log.file_actions import RAW
 from lakeferry.storage import Store
 from lakeferry.table import DeltaLog

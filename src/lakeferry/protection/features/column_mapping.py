@@ -8,7 +8,8 @@ import pyarrow.compute as pc
 from lakeferry.engine import RewritePlan
 from lakeferry.log import file_identity
 from lakeferry.log.actions import DomainMetadata, Metadata
-from lakeferry.log.commit import Conflict, Reads, Transaction
+from lakeferry.log.commit import Reads, Transaction
+from lakeferry.log.conflicts import Conflict
 from lakeferry.log.lines import Lines
 from lakeferry.log.replay import Snapshot
 from lakeferry.log.schema import MAPPING_MODE

@@ -12,7 +12,8 @@ import pyarrow.compute as pc
 from lakeferry.engine import RewritePlan
 from lakeferry.log import file_actions, properties, references
 from lakeferry.log.actions import Metadata
-from lakeferry.log.commit import Conflict, Transaction
+from lakeferry.log.commit import Transaction
+from lakeferry.log.conflicts import Conflict
 from lakeferry.log.lines import Lines
 from lakeferry.log.replay import Snapshot
 from lakeferry.protection.drop_context import MAX_ATTEMPTS, DropContext, gave_up

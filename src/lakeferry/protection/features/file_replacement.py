@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from lakeferry.log import properties
 from lakeferry.log.actions import Metadata
-from lakeferry.log.commit import Conflict, Transaction
+from lakeferry.log.commit import Transaction
+from lakeferry.log.conflicts import Conflict
 from lakeferry.log.schema import MAPPING_MODE
 from lakeferry.protection.drop_context import MAX_ATTEMPTS, DropContext, Replacements, gave_up
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pyarrow.compute as pc
 
 from lakeferry.log import row_ids
-from lakeferry.log.commit import Conflict, Transaction
+from lakeferry.log.commit import Transaction
+from lakeferry.log.conflicts import Conflict
 from lakeferry.protection.drop_context import MAX_ATTEMPTS, DropContext, gave_up
 from lakeferry.protection.features.droppable_feature import DroppableFeature
 

@@ -8,7 +8,8 @@ import pyarrow.compute as pc
 from lakeferry.engine import RewritePlan
 from lakeferry.log import file_identity
 from lakeferry.log.actions import Metadata
-from lakeferry.log.commit import Conflict, Reads, Transaction
+from lakeferry.log.commit import Reads, Transaction
+from lakeferry.log.conflicts import Conflict
 from lakeferry.log.lines import Lines
 from lakeferry.protection import schema_traces
 from lakeferry.protection.drop_context import MAX_ATTEMPTS, DropContext, gave_up

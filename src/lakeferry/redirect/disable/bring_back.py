@@ -13,7 +13,7 @@ from lakeferry.log import features
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.redirect import read_entry, redirect_commits, steps
 from lakeferry.redirect.client_effects import lost_access
-from lakeferry.redirect.disable import carried_commits, net_change
+from lakeferry.redirect.disable import carried_commits, net_change, source_divergence
 from lakeferry.redirect.disable.source_end import drop_target, remove
 from lakeferry.redirect.disable.withdrawal import Withdrawal, is_of_move
 from lakeferry.redirect.states import RedirectState
@@ -26,14 +26,14 @@ def bring_changes(way: Withdrawal) -> int:
     if found is not None and found.state is RedirectState.READY:
         _check_same_move(way, state)
         last = way.locked_version - 1
-        if carried_commits.numbers_match(way, state):
+        if source_divergence.numbers_match(way, state):
             carried_commits.bring_data(way, state.version + 1, last)
             carried_commits.bring_commits(way, state, last)
             now = way.source.state()
             _tell_features(way, now)
             state = _drop_with_target(way, now)
         else:
-            own = carried_commits.own_commits_since_ready(way, state)
+            own = source_divergence.own_commits_since_ready(way, state)
             state = net_change.bring(way, state, own)
             _tell_features(way, state)
             _check_same_move(way, state)

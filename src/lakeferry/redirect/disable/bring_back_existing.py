@@ -19,7 +19,7 @@ from lakeferry.log.replay import TableState as TableState
 from lakeferry.log.rewrite import Fetched, Rewrite
 from lakeferry.log.segment import Segment
 from lakeferry.redirect import data_completeness, steps
-from lakeferry.redirect.disable import net_change
+from lakeferry.redirect.disable import net_change, source_divergence
 from lakeferry.redirect.entry import Redirect
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.table import DeltaLog
@@ -55,7 +55,7 @@ def bring_existing(
             cause="another program made the redirect, and the time when it became READY is unknown",
             remedy="leave out --bring-back, and copy the rows that you need from the target",
         )
-    net_change.own_commits(source, target.store.uri, since, state)
+    source_divergence.own_commits(source, target.store.uri, since, state)
     segment = target.segment()
     theirs = target.snapshot_of(segment)
     rewrite = Fetched(source.store.uri, target.store.uri)

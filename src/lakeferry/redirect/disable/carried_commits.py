@@ -10,14 +10,13 @@ from functools import partial
 from itertools import islice
 
 from lakeferry.errors import CommitConflict, Diverged
-from lakeferry.log import actions, features, paths, protocols
+from lakeferry.log import actions, features, protocols
 from lakeferry.log.lines import Lines
 from lakeferry.log.paths import LogFile
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.log.rewrite import rewrite_lines
 from lakeferry.log.segment import Segment
 from lakeferry.redirect import dialects, redirect_commits, steps
-from lakeferry.redirect.disable import net_change
 from lakeferry.redirect.disable.managed_return import ManagedReturn
 from lakeferry.redirect.disable.withdrawal import Withdrawal
 from lakeferry.redirect.redirect_commits import Bare
@@ -26,59 +25,6 @@ from lakeferry.table import load
 
 _AT_ONCE = 100
 """How many commits are read between two checks that the target wasn't replaced."""
-
-
-def own_commits_since_ready(way: Withdrawal, state: TableState) -> int:
-    """Return the number of the source's commits since READY; refuse if one changed data."""
-    try:
-        return net_change.own_commits(
-            way.source,
-            way.target.store.uri,
-            way.ready_version,
-            state,
-            lambda version, body, lines: was_brought(way, version, body, lines),
-        )
-    except Diverged as refused:
-        if way.managed is not None:
-            table = f"{way.redirect.kind.catalog}:{way.managed.table_id}"
-            refused.remedy = (
-                "Lakeferry can't merge them: keep the redirect; or copy what has changed at the "
-                f"target, drop it ('lakeferry catalog remove {table} --yes'), run 'lakeferry "
-                f"redirect disable {shell_safe(way.source.store.uri)} --abandon-target', and write "
-                "to the source what you have copied"
-            )
-        raise
-
-
-def numbers_match(way: Withdrawal, state: TableState) -> bool:
-    """Return whether version numbers match: the source has no commit that the target lacks."""
-    listing = load.list_log(way.target.store, way.ready_version)
-    wanted = range(way.ready_version + 1, way.locked_version + 1)
-    if any(version not in listing.commits for version in wanted):
-        return False
-    if state.version > way.locked_version:
-        return False
-    for version in range(way.ready_version + 1, state.version + 1):
-        ours = redirect_commits.read_commit(way.source.store, version)
-        if ours is None or not was_brought(way, version, *ours):
-            return False
-    return True
-
-
-def was_brought(way: Withdrawal, version: int, body: bytes, lines: Lines) -> bool:
-    """Return whether a commit of the source is the target's commit of the same version.
-
-    Equal ids or equal bytes; bytes differ if it carries an entry whose rules changed since.
-    """
-    theirs = redirect_commits.read_commit(way.target.store, version)
-    if theirs is None:
-        return False
-    mine, other = lines.commit_info, theirs[1].commit_info
-    txn_id = mine.txn_id if mine else None
-    same_id = txn_id is not None and other is not None and txn_id == other.txn_id
-    if same_id or way.managed is None:
-        return same_id or body == _with_entry(way, theirs[0], paths.commit(version))
-    return body == _from_managed(way, theirs[0], version, way.source.state(version - 1))[0]
 
 
 def bring_data(way: Withdrawal, first: int, last: int) -> None:
@@ -127,9 +73,9 @@ def bring_commits(way: Withdrawal, state: TableState, last: int) -> None:
 def _bring_commit(way: Withdrawal, file: LogFile, body: bytes, before: TableState) -> TableState:
     """Write one commit; return the source's state after it, as far as the next one needs it."""
     if way.managed is None:
-        ours, after = _with_entry(way, body, file.path), before
+        ours, after = with_entry(way, body, file.path), before
     else:
-        ours, after = _from_managed(way, body, file.version, before)
+        ours, after = from_managed(way, body, file.version, before)
     conflict = way.source.backfill(file.version, ours)
     if conflict is not None:
         raise Diverged(
@@ -143,7 +89,7 @@ def _bring_commit(way: Withdrawal, file: LogFile, body: bytes, before: TableStat
     return after
 
 
-def _from_managed(
+def from_managed(
     way: Withdrawal, body: bytes, version: int, before: TableState
 ) -> tuple[bytes, TableState]:
     """Return the source's commit for one of a managed target, and its state after it."""
@@ -163,7 +109,7 @@ def _opened(way: Withdrawal) -> Bare:
     return Bare(state.protocol, state.metadata)
 
 
-def _with_entry(way: Withdrawal, body: bytes, path: str) -> bytes:
+def with_entry(way: Withdrawal, body: bytes, path: str) -> bytes:
     """Return a commit of the target with the source's paths and the source's entry."""
     body = rewrite_lines(body, way.rewrite)
     lines = Lines()

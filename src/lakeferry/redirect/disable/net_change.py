@@ -2,25 +2,21 @@
 
 The source adds the target's live files that it lacks, and removes those that the
 target doesn't have any more. Metadata, protocol, transactions and metadata domains
-become the target's. Rows get new ids above all ids that either side has assigned. If
-one of the source's own commits changed data, source and target have diverged, and the
-withdrawal is refused.
+become the target's. Rows get new ids above all ids that either side has assigned.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeferry.errors import Diverged
 from lakeferry.log import file_actions, file_identity, row_ids
 from lakeferry.log.actions import DomainMetadata, Txn
-from lakeferry.log.commit import Conflict, Reads, Transaction
-from lakeferry.log.lines import Lines
+from lakeferry.log.commit import Reads, Transaction
+from lakeferry.log.conflicts import Conflict
 from lakeferry.log.replay import Snapshot
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.log.rewrite import Rewrite, rewrite_vectors
@@ -30,8 +26,7 @@ from lakeferry.redirect.disable.withdrawal import Withdrawal
 from lakeferry.redirect.redirect_commits import Bare
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.states import RedirectState
-from lakeferry.storage.uris import shell_safe
-from lakeferry.table import DeltaLog, load
+from lakeferry.table import DeltaLog
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,54 +75,6 @@ def bring(way: Withdrawal, state: TableState, own: int) -> TableState:
         )
         theirs = replace(theirs, protocol=merged.protocol, metadata=merged.metadata)
     return commit_net_change(way.setting, way.source, theirs, way.rewrite, state)
-
-
-def own_commits(
-    source: DeltaLog,
-    target_uri: str,
-    since: int,
-    state: TableState,
-    was_brought: Callable[[int, bytes, Lines], bool] = lambda _version, _body, _lines: False,
-) -> int:
-    """Return the number of the source's commits since READY; refuse if one changed data.
-
-    ``was_brought`` returns whether a commit was copied from the target when numbers matched.
-    """
-    listing = load.list_log(source.store, since)
-    wanted = range(since + 1, state.version + 1)
-    lost = [version for version in wanted if version not in listing.commits]
-    if lost:
-        why = f"the source's version {lost[0]} was cleaned up, so its changes are unknown"
-        raise _diverged(source.store.uri, target_uri, why)
-    for file, body in load.contents(source.store, [listing.commits[v] for v in wanted]):
-        lines = Lines()
-        lines.read(body, file.path)
-        if redirect_commits.mark_of(lines.commit_info) is not None:
-            continue
-        # A commit that was copied from the target isn't the source's own.
-        if _changes_data(lines) and not was_brought(file.version, body, lines):
-            raise _diverged(
-                source.store.uri, target_uri, f"the source's version {file.version} changed data"
-            )
-    return len(wanted)
-
-
-def _changes_data(lines: Lines) -> bool:
-    # A missing dataChange flag means that data may have changed.
-    tables = (lines.adds, lines.removes)
-    return any(pc.any(pc.fill_null(table["dataChange"], True)).as_py() for table in tables)
-
-
-def _diverged(source_uri: str, target_uri: str, why: str) -> Diverged:
-    return Diverged(
-        f"{source_uri} and {target_uri} have diverged",
-        cause=f"the source has commits of its own since READY, and {why}",
-        remedy="Lakeferry can't merge them: keep the redirect; or move the target's "
-        f"folder elsewhere, run 'lakeferry redirect disable {shell_safe(source_uri)} "
-        "--abandon-target', and write to the source what has changed at the target",
-        location=source_uri,
-        target=target_uri,
-    )
 
 
 def commit_net_change(

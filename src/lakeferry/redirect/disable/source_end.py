@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from lakeferry.errors import CommitConflict
 from lakeferry.log.actions import CommitInfo
-from lakeferry.log.commit import Conflict
+from lakeferry.log.conflicts import Conflict
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.redirect import read_entry, received_entries, redirect_commits, states, steps
 from lakeferry.redirect.entry import Data, Journal

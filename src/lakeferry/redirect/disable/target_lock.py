@@ -19,10 +19,10 @@ from lakeferry.errors import (
     TableNotFound,
 )
 from lakeferry.log import actions, protocols
-from lakeferry.log.commit import Conflict
+from lakeferry.log.conflicts import Conflict
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.redirect import dialects, read_entry, received_entries, redirect_commits, steps
-from lakeferry.redirect.disable import carried_commits, lost_files
+from lakeferry.redirect.disable import lost_files, source_divergence
 from lakeferry.redirect.disable.withdrawal import Withdrawal
 from lakeferry.redirect.disable.withdrawn_target import is_closed
 from lakeferry.redirect.entry import Journal, Redirect
@@ -58,7 +58,7 @@ def lock_target(way: Withdrawal) -> None:
             return
         read_entry.check_no_stray(state.protocol, state.metadata, way.target.store.uri)
         # A lock is permanent, so it isn't set if source and target have diverged.
-        carried_commits.own_commits_since_ready(way, way.source.state())
+        source_divergence.own_commits_since_ready(way, way.source.state())
         if conflict is None:
             lost_files.check_removal(way)
         if not way.filled:

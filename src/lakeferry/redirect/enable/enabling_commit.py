@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lakeferry.log import protocols
-from lakeferry.log.commit import Conflict
+from lakeferry.log.conflicts import Conflict
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.redirect import move as moving
 from lakeferry.redirect import read_entry, received_entries, redirect_commits, steps

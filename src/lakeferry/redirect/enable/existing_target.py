@@ -21,7 +21,7 @@ from lakeferry.errors import (
     RedirectTargetMissing,
     TableNotFound,
 )
-from lakeferry.log.commit import Conflict
+from lakeferry.log.conflicts import Conflict
 from lakeferry.log.replay import Snapshot
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.redirect import lineage, managed_commits, read_entry, redirect_commits, steps

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lakeferry.errors import RedirectInProgress
-from lakeferry.log.commit import Conflict
+from lakeferry.log.conflicts import Conflict
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.redirect import entry, move, received_entries, redirect_commits, states, steps
 from lakeferry.redirect.disable import disabling, withdrawn_target

@@ -48,10 +48,11 @@ from lakeferry.errors import (
     StorageUnavailable,
     TimedOut,
 )
-from lakeferry.server.client_shares import Slots, holder_of
+from lakeferry.server.client_identity import holder_of
 from lakeferry.server.http.access import DatasetAccess, HttpRefusal
 from lakeferry.server.http.file_hashes import FileHashes
 from lakeferry.server.http.object_body import CLIENT_LEFT, SILENT_FOR_S, ObjectBody
+from lakeferry.server.upload_slots import Slots
 from lakeferry.transfer.chain.hashes import Algorithm, Multihash, hash_stream
 from lakeferry.transfer.chain.odf_blocks import ObjectRef
 from lakeferry.transfer.datasets.dataset import DATASET_CHUNK_BYTES, DatasetFormat

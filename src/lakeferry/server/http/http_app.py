@@ -43,9 +43,10 @@ from lakeferry.errors import (
 )
 from lakeferry.export import webhook
 from lakeferry.export.job_queue import Queue
-from lakeferry.server.client_shares import Slot, Slots, holder_of
+from lakeferry.server.client_identity import holder_of
 from lakeferry.server.lakefs.action_file import WEBHOOK
 from lakeferry.server.metrics import ROUTE, CountedRequests, Metrics
+from lakeferry.server.upload_slots import Slot, Slots
 
 BODY_WITHIN_S = 15.0
 """How long a sender may take for a body, including its waiting time."""

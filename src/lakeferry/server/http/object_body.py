@@ -9,7 +9,7 @@ import anyio.from_thread
 from starlette.requests import ClientDisconnect, Request
 
 from lakeferry.errors import StorageUnavailable, TimedOut
-from lakeferry.server.client_shares import Slot
+from lakeferry.server.upload_slots import Slot
 from lakeferry.transfer.chain.hashes import Digest, Multihash
 from lakeferry.transfer.datasets.dataset import DATASET_CHUNK_BYTES
 
@@ -19,7 +19,7 @@ SILENT_FOR_S = 60.0
 """How long a sender may pause within a body."""
 _SLOWEST_BYTES_PER_S = 1 << 10
 """Minimum speed of a body, after the first ``SILENT_FOR_S``. While others wait it is higher
-(:mod:`lakeferry.server.client_shares`)."""
+(:mod:`lakeferry.server.upload_slots`)."""
 
 
 class ObjectBody:

@@ -32,7 +32,7 @@ from websockets.datastructures import Headers
 from websockets.http11 import Request
 from websockets.typing import BytesLike, Subprotocol
 
-from lakeferry.server.client_shares import network_of
+from lakeferry.server.client_identity import network_of
 from lakeferry.server.http.connection_timeouts import Taking
 from lakeferry.server.http.websocket_frames import BoundedFrames
 

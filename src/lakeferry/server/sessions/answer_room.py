@@ -7,8 +7,8 @@ import math
 from collections.abc import Callable
 from contextlib import suppress
 
-from lakeferry.server.client_shares import Slot, Slots
 from lakeferry.server.http.websockets import ConnectionControl
+from lakeferry.server.upload_slots import Slot, Slots
 
 ANSWERS_BYTES = 64 << 20
 """Memory for answers that clients haven't read yet, all sessions together."""

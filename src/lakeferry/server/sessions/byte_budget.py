@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 
 from lakeferry.errors import LimitExceeded
-from lakeferry.server.client_shares import Seat, Seats, Sitting
+from lakeferry.server.session_seats import Seat, Seats, Sitting
 
 HELD_BYTES = 128 << 20
 """Most bytes that all pushes of a server hold together."""
@@ -18,7 +18,7 @@ class Budget:
     """Counts the bytes that all sessions hold. Safe to use from several threads.
 
     A single client may use the whole budget. If there is no room for a client that holds less,
-    other sessions have to make way (:class:`~lakeferry.server.client_shares.Seats`). Their bytes
+    other sessions have to make way (:class:`~lakeferry.server.session_seats.Seats`). Their bytes
     count until they give them back.
     """
 

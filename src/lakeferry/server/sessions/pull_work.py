@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from lakeferry.errors import Diverged, InvalidInput, LimitExceeded, ObjectNotFound
-from lakeferry.server.client_shares import Seat
+from lakeferry.server.session_seats import Seat
 from lakeferry.server.sessions.byte_budget import Budget
 from lakeferry.server.sessions.named_objects import ObjectKeys
 from lakeferry.transfer.chain.hashes import Multihash

@@ -23,10 +23,10 @@ from dataclasses import dataclass, replace
 from itertools import chain as chained
 
 from lakeferry.errors import CommitConflict, CommitStateUnknown, InvalidInput, StorageError
-from lakeferry.server.client_shares import Seat
+from lakeferry.server.session_seats import Seat
 from lakeferry.server.sessions.byte_budget import Budget
 from lakeferry.server.sessions.named_objects import ObjectRefs
-from lakeferry.server.sessions.upload_reservations import Promises
+from lakeferry.server.sessions.object_name_claims import Promises
 from lakeferry.server.sessions.upload_urls import UploadUrls, urls_bytes
 from lakeferry.transfer.chain import odf_blocks
 from lakeferry.transfer.chain.hashes import Multihash
@@ -39,8 +39,8 @@ from lakeferry.transfer.datasets.delta.delta_dataset import DeltaDataset
 from lakeferry.transfer.datasets.local_dataset import kind_of_block
 from lakeferry.transfer.datasets.odf import OdfDataset
 from lakeferry.transfer.repository.dataset_names import DatasetName
-from lakeferry.transfer.repository.push_heartbeat import Heart
 from lakeferry.transfer.repository.push_records import PushRecord, Sweep
+from lakeferry.transfer.repository.push_renewal import Heart
 from lakeferry.transfer.repository.repository import Repository, Visibility
 from lakeferry.transfer.repository.signed_urls import Links
 from lakeferry.transfer.session.events import (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from lakeferry.server.sessions.upload_reservations import Promises
+from lakeferry.server.sessions.object_name_claims import Promises
 from lakeferry.transfer.chain.odf_blocks import ObjectRef
 from lakeferry.transfer.datasets.delta.delta_dataset import DeltaDataset
 from lakeferry.transfer.datasets.odf import OdfDataset

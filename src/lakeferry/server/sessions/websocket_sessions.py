@@ -32,21 +32,23 @@ from starlette.websockets import WebSocket
 
 from lakeferry.errors import Forbidden, InvalidInput, LakeferryError, Unauthorized
 from lakeferry.server import metrics as counted
-from lakeferry.server.client_shares import Seat, Seats, Slots, holder_of, network_of
+from lakeferry.server.client_identity import holder_of, network_of
 from lakeferry.server.http.access import DatasetAccess
 from lakeferry.server.http.public_url import reached_at
 from lakeferry.server.logs import say
 from lakeferry.server.metrics import Metrics
+from lakeferry.server.session_seats import Seat, Seats
 from lakeferry.server.sessions.answer_room import ANSWERS_BYTES, AnswerRoom
 from lakeferry.server.sessions.byte_budget import HELD_BYTES, Budget
 from lakeferry.server.sessions.conversation import Conversation, SessionWork, wire_of
+from lakeferry.server.sessions.object_name_claims import Promises
 from lakeferry.server.sessions.pull_work import Pulling
 from lakeferry.server.sessions.push_work import Pushing
-from lakeferry.server.sessions.upload_reservations import Promises
 from lakeferry.server.sessions.worker_threads import SessionThreads
+from lakeferry.server.upload_slots import Slots
 from lakeferry.transfer.datasets.dataset import DatasetFormat
 from lakeferry.transfer.repository.dataset_names import DatasetName
-from lakeferry.transfer.repository.push_heartbeat import Heart
+from lakeferry.transfer.repository.push_renewal import Heart
 from lakeferry.transfer.repository.repository import Repository
 from lakeferry.transfer.repository.signed_urls import Links
 from lakeferry.transfer.session.events import CheckAndCommit, ConsiderPush, MachineAction, MakePlan

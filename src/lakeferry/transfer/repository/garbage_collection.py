@@ -61,13 +61,8 @@ from lakeferry.transfer.repository.needed_objects import (
     Reaching,
     Untold,
 )
-from lakeferry.transfer.repository.push_records import (
-    FoundRecord,
-    PushState,
-    Records,
-    Sweep,
-    is_push_claimed,
-)
+from lakeferry.transfer.repository.push_liveness import FoundRecord, PushState
+from lakeferry.transfer.repository.push_records import Records, Sweep, is_push_claimed
 from lakeferry.transfer.repository.push_records import now_ms as _now_ms
 from lakeferry.transfer.repository.repository import (
     DAMAGED,

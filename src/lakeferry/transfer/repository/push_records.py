@@ -27,7 +27,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from enum import Enum
 from itertools import islice
 
 import msgspec
@@ -38,13 +37,10 @@ from lakeferry.storage.process_identity import this_process
 from lakeferry.transfer.chain.hashes import Multihash
 from lakeferry.transfer.datasets.delta.delta_dataset import FIRST_PULL_CLAIM
 from lakeferry.transfer.repository.dataset_names import OWN_FOLDER, DatasetName
+from lakeferry.transfer.repository.push_liveness import SILENT_FOR_MS, FoundRecord, Note, PushState
 
 PUSHES_FOLDER = f"{OWN_FOLDER}/pushes/"
 SWEEPS = f"{OWN_FOLDER}/sweeps/"
-SILENT_FOR_MS = 120_000
-"""How long a silent push counts as alive."""
-COMMIT_LASTS_MS = 7 * 24 * 3600 * 1000
-"""The same, once it has begun to commit: its head may still be set."""
 SWEEP_LASTS_S = 60.0
 """How long a push waits for a sweep; a sweep starts deletions only within half of that."""
 SWEEP_COUNTS_MS = 600_000
@@ -60,32 +56,6 @@ Clock = Callable[[], int]
 def now_ms() -> int:
     """Return the time of day, in milliseconds."""
     return time.time_ns() // 1_000_000
-
-
-class PushState(Enum):
-    """What a push is doing, according to its note."""
-
-    OPEN = "open"
-    COMMITTING = "committing"
-    LEFT = "left"
-    """It ended without a commit, and its client may resume it."""
-    TAKEN = "taken"
-    """Garbage collection is deleting its files; it must not commit any more."""
-
-
-class Note(msgspec.Struct, frozen=True):
-    """What a push writes about itself. ``beat`` makes each renewal differ from the one before."""
-
-    dataset: str
-    head: str | None
-    force: bool
-    begun_ms: int
-    state: PushState = PushState.OPEN
-    beat: int = 0
-    server: str = ""
-    """The process that receives the push."""
-    holder: str = ""
-    """The client, as the server tells clients apart."""
 
 
 class PushRecord:
@@ -256,51 +226,6 @@ def _taken() -> TimedOut:
 
 
 # --- Used by garbage collection -----------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class FoundRecord:
-    """A push's record as garbage collection reads it; ``note`` is ``None`` if only pages exist."""
-
-    id: str
-    note: Note | None
-    text: bytes
-    seen_ms: int
-    """Time of the last renewal, by the store's clock."""
-    pages: tuple[str, ...]
-
-    def is_of(self, dataset: str) -> bool:
-        """Return True if the record belongs to a push of that dataset."""
-        return self.note is not None and self.note.dataset == dataset
-
-    def is_alive(self, now_ms: int) -> bool:
-        """Return True if, according to the record, the push still runs."""
-        state = None if self.note is None else self.note.state
-        return state in (PushState.OPEN, PushState.COMMITTING) and not self.is_dead(now_ms, 0)
-
-    def left_ms(self, now_ms: int) -> int:
-        """Return how long the push counts as alive if it gives no other sign of life."""
-        return self.seen_ms + self.counts_for_ms - now_ms
-
-    def is_dead(self, now_ms: int, grace_ms: int) -> bool:
-        """Return True if the files that it left may be cleaned up."""
-        if self.note is not None and self.note.state is PushState.TAKEN:
-            return True
-        return now_ms - self.seen_ms >= max(grace_ms, self.counts_for_ms)
-
-    @property
-    def counts_for_ms(self) -> int:
-        """How long after its last sign of life the push counts as alive."""
-        if self.note is None:
-            return SILENT_FOR_MS
-        has_ended = process_identity.has_ended(self.note.server) is True
-        match self.note.state:
-            case PushState.COMMITTING:
-                # A request that the process has sent may still be on its way to the store.
-                return SILENT_FOR_MS if has_ended else COMMIT_LASTS_MS
-            case PushState.OPEN:
-                return 0 if has_ended else SILENT_FOR_MS
-        return 0
 
 
 class Records:

@@ -17,7 +17,8 @@ from lakeferry.errors import (
 )
 from lakeferry.log import deletion_vectors, file_actions
 from lakeferry.log.actions import changed
-from lakeferry.log.commit import Conflict, Transaction
+from lakeferry.log.commit import Transaction
+from lakeferry.log.conflicts import Conflict
 from lakeferry.redirect import freeze, resuming
 from lakeferry.redirect.disable import disabling
 from lakeferry.redirect.disable.disabling import WithdrawalOptions

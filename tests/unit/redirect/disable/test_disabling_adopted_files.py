@@ -16,7 +16,8 @@ import pytest
 
 from lakeferry.errors import MissingFile, RedirectTargetNotEmpty
 from lakeferry.log import file_actions, paths
-from lakeferry.log.commit import Conflict, Transaction
+from lakeferry.log.commit import Transaction
+from lakeferry.log.conflicts import Conflict
 from lakeferry.redirect import resuming
 from lakeferry.redirect.disable import disabling
 from lakeferry.redirect.disable.disabling import WithdrawalOptions

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pytest
 
 from lakeferry.errors import LimitExceeded
-from lakeferry.server.client_shares import Seat
+from lakeferry.server.session_seats import Seat
 from lakeferry.server.sessions.byte_budget import Budget
 
 

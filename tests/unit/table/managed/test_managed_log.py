@@ -9,7 +9,8 @@ import pytest
 
 from lakeferry.errors import UnsupportedFeature
 from lakeferry.log import actions, features, paths
-from lakeferry.log.commit import Conflict, Transaction
+from lakeferry.log.commit import Transaction
+from lakeferry.log.conflicts import Conflict
 from lakeferry.storage import Store
 from lakeferry.table import DeltaLog
 from lakeferry.table.managed import ManagedStore

@@ -31,9 +31,9 @@ from lakeferry.transfer.repository.garbage_collection import (
     Why,
     collect,
 )
+from lakeferry.transfer.repository.push_liveness import SILENT_FOR_MS
 from lakeferry.transfer.repository.push_records import (
     PUSHES_FOLDER,
-    SILENT_FOR_MS,
     SWEEPS,
     NameClaim,
     PushRecord,

@@ -46,7 +46,7 @@ from lakeferry.errors import (
     StorageError,
     TableNotFound,
 )
-from lakeferry.log.commit import Conflict
+from lakeferry.log.conflicts import Conflict
 from lakeferry.log.rewrite import remove_catalog
 from lakeferry.log.segment import Listing, arrange
 from lakeferry.redirect import received_entries
