@@ -59,11 +59,13 @@ lint: setup ## check style, formatting and types
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 
-bench: components ## run the benchmarks, each against a peer
-	@set -e; for benchmark in bench/*.py; do \
-		[ -e "$$benchmark" ] || { echo "no benchmarks in bench/"; break; }; \
-		echo "== $$benchmark"; .venv/bin/python "$$benchmark"; \
-	done
+BENCHMARKS ?= $(basename $(notdir $(sort $(wildcard bench/*.py))))
+
+bench: components ## run the benchmarks, each against a peer, and write bench/README.md
+	@missed=0; for benchmark in $(BENCHMARKS); do \
+		echo "== $$benchmark"; \
+		LAKEFERRY_BENCH_PAGE=1 .venv/bin/python "bench/$$benchmark.py" || missed=1; \
+	done; exit $$missed
 
 docs: setup ## check that every link between the documents leads somewhere
 	.venv/bin/python tools/check_links.py README.md CONTRIBUTING.md CHANGELOG.md docs tests/support

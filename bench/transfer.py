@@ -11,10 +11,10 @@
 * ``many``: 100,000 objects; the most memory that the server and the client ever held.
 * ``crowd``: 200 pulls at once; all succeed, and the server's memory is bounded.
 
-The store speaks https, as every store does. Everything is on this machine, so that a core that
-hashes is one that doesn't serve. Clients
-run in processes of their own, and their imports aren't counted. It begins when the file system
-makes files at its usual pace (:func:`settled`). Run it with ``make bench``, or alone:
+The store speaks https and keeps connections open, as every store does. Everything is on this
+machine, so that a core that hashes is one that doesn't serve. Clients run in processes of their
+own, and their imports aren't counted. It begins when the file system makes files at its usual pace
+(:func:`settled`). Run it with ``make bench``, or alone:
 ``python bench/transfer.py [SECTION…] [RUNS]``.
 """
 
@@ -183,7 +183,9 @@ def s3() -> Iterator[dict[str, str]]:
         known = certificates.certificate(folder / "certificate")
         # Whatever is started from here on trusts it.
         os.environ |= known.environment()
-        server = held.enter_context(servers.versitygw(binary, folder, certificate=known))
+        server = held.enter_context(
+            servers.versitygw(binary, folder, certificate=known, keeps_connections=True)
+        )
         server.create_bucket("bench")
         yield {**server.environment(), "S3_ENDPOINT_URL": server.endpoint}
 

@@ -8,6 +8,7 @@ subtracted.
 from __future__ import annotations
 
 import json
+import os
 import resource
 import statistics
 import subprocess
@@ -145,7 +146,15 @@ def counted() -> Iterator[Counter[str]]:
 
 
 def report(bars: Sequence[Bar]) -> int:
-    """Print the ratios as a table; return the program's exit status."""
+    """Print the ratios as a table; return the program's exit status.
+
+    With ``LAKEFERRY_BENCH_PAGE`` they are also kept for the page of all ratios.
+    """
+    if os.environ.get("LAKEFERRY_BENCH_PAGE"):
+        from support import page
+
+        program = sys.modules["__main__"]
+        page.keep(Path(sys.argv[0]).stem, (program.__doc__ or "").partition("\n")[0], bars)
     width = max(len(bar.name) for bar in bars)
     print(f"{'':{width}}  {'ours':>12}  {'peer':>12}  {'ratio':>6}  {'bar':>5}")
     for bar in bars:

@@ -20,6 +20,7 @@ SUPPORT = UNIT.parent / "support"
 ABOUT_THE_WHOLE = {
     "cli/test_style.py": "what all commands print",
     "test_bench_counts.py": "the benchmarks' small forms",
+    "test_bench_page.py": "the page of all ratios",
     "test_deep_nesting.py": "all that parses JSON",
     "test_documents.py": "the documentation",
     "test_imports.py": "all imports",
