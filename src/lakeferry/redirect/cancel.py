@@ -34,7 +34,6 @@ from lakeferry.log import paths
 from lakeferry.log.actions import CommitInfo
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.redirect import (
-    catalog_name,
     entry,
     managed_place,
     read_entry,
@@ -42,6 +41,7 @@ from lakeferry.redirect import (
     redirect_commits,
     states,
     steps,
+    target_registration,
 )
 from lakeferry.redirect import move as moving
 from lakeferry.redirect.enable import (
@@ -234,7 +234,7 @@ def _let_go(
         # One put decides here too: a process that is about to open the target finds it closed.
         if move.decide(RedirectState.NORMAL)[0] is RedirectState.READY:
             raise _opened(source.store.uri, move.place.uri, move.redirect)
-        catalog_name.forget_name(setting, redirect, move.place.uri)
+        target_registration.unregister_target(setting, redirect, move.place.uri)
         ours = target_claim.revoke_claim(move.place, _claim(move))
         claimed = partial(target_claim.is_place_claimed, move.place, ours)
         still = partial(_is_ours, move, claimed)
@@ -353,7 +353,7 @@ def finish_cancel(move: Move, decided: CommitInfo) -> tuple[str, ...]:
     # If another table is there by now, only this move's lock and N+1 belong to us.
     if move.is_going() and not move.is_taken():
         managed_move.publish_decision(move)
-        catalog_name.forget_name(move.setting, move.redirect, move.place.uri)
+        target_registration.unregister_target(move.setting, move.redirect, move.place.uri)
         ours = target_claim.revoke_claim(move.place, _claim(move))
         # With this record 'cancel' can finish the cleanup even if the source is NORMAL already.
         move_record.cancelling(move.source.store, _record(move))

@@ -8,12 +8,12 @@ from lakeferry.errors import InvalidInput, RedirectIllegalTransition, RedirectTa
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.redirect import (
     cancel,
-    catalog_name,
     entry,
     managed_commits,
     read_entry,
     states,
     steps,
+    target_registration,
 )
 from lakeferry.redirect import move as moving
 from lakeferry.redirect.disable import disabling
@@ -119,7 +119,7 @@ def _resume_enabling(
     if move.decision() is None:
         # An invalid token or a missing setting doesn't end the move: the user can fix it and
         # resume again.
-        catalog_name.ask(move)
+        target_registration.check_catalog_answers(move)
     outcome = enabling.finish_enable(move, enabling.anew(move))
     if outcome.state is RedirectState.READY:
         enabling.settle_move(setting, source, move.target, move.version + 1, move.journal.move_id)

@@ -17,8 +17,8 @@ NEEDS_A_PERSON.update(
         "unity_listing.py: list one catalog or one schema of it": "it takes a server with more "
         "tables than a client lists: tests/unit/catalogs/test_unity.py::"
         "test_a_listing_that_is_too_long_is_not_taken_for_all",
-        "catalog_name.py: {}; then start the move again": "the catalog has to change its mind "
-        "within a move; test_redirect_catalogs.py lets it, and begins again",
+        "target_registration.py: {}; then start the move again": "the catalog has to change its "
+        "mind within a move; test_redirect_catalogs.py lets it, and begins again",
         "unity.py: choose another name; or drop the table in the catalog yourself, if "
         "nobody needs its data": "only an export over a managed table's name gets there",
         "unity.py: ask the owner of the table or of its schema to drop it": "it is a "

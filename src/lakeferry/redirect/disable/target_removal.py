@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeferry.log.rewrite import Relative
-from lakeferry.redirect import catalog_name, file_removal, managed_place, move, steps
+from lakeferry.redirect import file_removal, managed_place, move, steps, target_registration
 from lakeferry.redirect.disable import lost_files, returned_versions
 from lakeferry.redirect.disable.withdrawal import Withdrawal, disable_command
 from lakeferry.redirect.managed_target import ManagedTarget
@@ -36,7 +36,9 @@ def clear_up(way: Withdrawal) -> bool:
     move.attempt(
         way.setting,
         f"the name of {place} in its catalog",
-        lambda: forgot.append(catalog_name.forget_name(way.setting, way.redirect, place)),
+        lambda: forgot.append(
+            target_registration.unregister_target(way.setting, way.redirect, place)
+        ),
         command,
     )
     if way.removes_target:

@@ -35,7 +35,6 @@ from lakeferry.log.lines import Lines
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.redirect import (
     cancel,
-    catalog_name,
     lineage,
     managed_place,
     read_entry,
@@ -43,6 +42,7 @@ from lakeferry.redirect import (
     settling,
     states,
     steps,
+    target_registration,
 )
 from lakeferry.redirect import move as moving
 from lakeferry.redirect.disable import target_removal
@@ -272,7 +272,7 @@ def finish_enable(move: Move, crossing: Crossing) -> Outcome:
             decided = _open(move)
         _follow(move, *decided)
         ended = decided[0]
-    except catalog_name.TakenBack as back:
+    except target_registration.TakenBack as back:
         raise back.error from None
     except LakeferryError:
         # Another process may have decided or even ended the move meanwhile: then its result
@@ -337,7 +337,7 @@ def _follow(move: Move, decided: RedirectState, info: CommitInfo) -> None:
         cancel.finish_cancel(move, info)
         return
     if move.managed is None:
-        move.end(RedirectState.READY, info, catalog_name.decided(move))
+        move.end(RedirectState.READY, info, target_registration.register_after_decision(move))
     else:
         move.end(RedirectState.READY, info, managed_move.give_final_name(move))
 
@@ -385,7 +385,7 @@ def _open(move: Move) -> tuple[RedirectState, CommitInfo]:
         except LakeferryError as failed:
             move.setting.warn(f"the move of {source} couldn't be undone automatically: {failed}")
             raise refused from failed
-        raise catalog_name.TakenBack(refused, source) from refused
+        raise target_registration.TakenBack(refused, source) from refused
 
 
 def _register(move: Move) -> None:
@@ -395,7 +395,7 @@ def _register(move: Move) -> None:
     the move isn't cancelled: 'redirect resume' can finish it later.
     """
     try:
-        named = catalog_name.give(move)
+        named = target_registration.register_target(move)
     except (InvalidInput, Forbidden, Unauthorized, TableError) as refused:
         source = move.source.store.uri
         try:
@@ -406,7 +406,7 @@ def _register(move: Move) -> None:
             move.setting.warn(f"the move of {source} couldn't be undone automatically: {failed}")
             raise refused from failed
         if decided is RedirectState.NORMAL:
-            raise catalog_name.TakenBack(refused, source) from refused
+            raise target_registration.TakenBack(refused, source) from refused
         # Another process has opened the target meanwhile.
         raise
     if named is not None:

@@ -28,15 +28,15 @@ class TakenBack(Exception):
         )
 
 
-def ask(move: Move) -> None:
-    """Ask the catalog for the name, so that one that can't be asked is known early."""
+def check_catalog_answers(move: Move) -> None:
+    """Look up the target's name, so that a catalog that does not answer is noticed early."""
     kind, name = move.redirect.kind.catalog, move.journal.catalog_name
     if kind is not None and name is not None and move.managed is None:
         move.setting.catalog(kind).find(name)
 
 
-def give(move: Move) -> RedirectTarget | None:
-    """Give the target its name in the catalog; return how the entry names it from now on."""
+def register_target(move: Move) -> RedirectTarget | None:
+    """Register the target's name in its catalog; return how the entry names it from now on."""
     kind = move.redirect.kind.catalog
     name = move.journal.catalog_name
     if kind is None or name is None:
@@ -48,13 +48,13 @@ def give(move: Move) -> RedirectTarget | None:
     return RedirectTarget(move.redirect.kind, name=name)
 
 
-def decided(move: Move) -> RedirectTarget | None:
-    """Return how the entry names the target from now on, after the move was decided.
+def register_after_decision(move: Move) -> RedirectTarget | None:
+    """Register the target's name again, once the move is decided; return the same.
 
-    A catalog that refuses by now, or doesn't answer, leaves the name that the move began with.
+    ``None``, and a warning, if the catalog refuses or does not answer: the entry keeps its name.
     """
     try:
-        return give(move)
+        return register_target(move)
     except LakeferryError as failed:
         move.setting.warn(
             f"the catalog doesn't give the id of {move.redirect.target}, so the redirect refers "
@@ -63,11 +63,11 @@ def decided(move: Move) -> RedirectTarget | None:
         return None
 
 
-def forget_name(setting: Setting, redirect: Redirect, place: str) -> bool:
+def unregister_target(setting: Setting, redirect: Redirect, place: str) -> bool:
     """Delete the target's name in the catalog, unless it leads elsewhere by now.
 
-    Tell whether it was there. How the move ends is decided by now, so a catalog that
-    refuses, or doesn't answer, is a warning.
+    Return whether it was there. The move is decided by now, so a catalog that
+    refuses or does not answer is only a warning.
     """
     kind = redirect.kind.catalog
     name = redirect.journal.catalog_name if redirect.journal else None
