@@ -148,7 +148,7 @@ class UnityCatalog(EditableCatalog):
                 name=name,
                 catalog=self._rest.root,
             ) from forbidden
-        return None if answer.status == 404 else self._table(self._done(answer))
+        return None if answer.status == 404 else self._table(self._rest.body_of(answer))
 
     def find_to_open(self, name: str) -> CatalogTable | None:
         """Return the table of that name, in one request to a server that has managed tables.
@@ -466,7 +466,7 @@ class UnityCatalog(EditableCatalog):
                 catalog=self._rest.root,
             ) from forbidden
         if answer.status != 404:
-            self._done(answer)
+            self._rest.body_of(answer)
 
     def _current(self, name: str, table_id: str | None) -> CatalogTable | None:
         """Return the table with that id, also under another name, or else that of that name.
@@ -561,7 +561,7 @@ class UnityCatalog(EditableCatalog):
                 return {}, None
         if answer.status in (400, 409):
             return {}, None
-        given = self._done(answer)
+        given = self._rest.body_of(answer)
         options: dict[str, str] = {}
         for cloud, fields in _CREDENTIALS.items():
             values = given.get(cloud)
@@ -615,16 +615,11 @@ class UnityCatalog(EditableCatalog):
 
         return UnityManagedTables(self._url, self._token, metastore_id=self._metastore_id())
 
-    def _done(self, answer: Answer) -> Mapping[str, Any]:
-        if not answer.ok:
-            raise self._rest.unavailable(answer.problem)
-        return answer.body
-
     def _metastore_id(self) -> str | None:
         """Return the id of the server's metastore; ``None`` if an old server doesn't tell it."""
         if self._metastore is None:
             answer = self._rest.ask("GET", "/metastore_summary")
-            told = None if answer.status == 404 else self._done(answer).get("metastore_id")
+            told = None if answer.status == 404 else self._rest.body_of(answer).get("metastore_id")
             self._metastore = told if isinstance(told, str) else None
         return self._metastore
 

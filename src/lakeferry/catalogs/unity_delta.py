@@ -289,9 +289,7 @@ class UnityDelta:
         """Return what the older API issues; nothing if it isn't configured to."""
         if answer.status in (400, 409):
             return ()
-        if not answer.ok:
-            raise self.rest.unavailable(answer.problem)
-        return _older_credentials(answer.body, location, operation)
+        return _older_credentials(self.rest.body_of(answer), location, operation)
 
     def rename(self, name: str, new_name: str, table_id: str) -> LoadedTable:
         """Give a table another name in its schema; succeed if it has that name already."""

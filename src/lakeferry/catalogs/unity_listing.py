@@ -125,9 +125,8 @@ class _Pages:
                 return
             if answer.status == 404:
                 return
-            if not answer.ok:
-                raise self._rest.unavailable(answer.problem)
-            yield from (each for each in answer.body.get(what) or () if isinstance(each, dict))
-            token = answer.body.get("next_page_token") or ""
+            body = self._rest.body_of(answer)
+            yield from (each for each in body.get(what) or () if isinstance(each, dict))
+            token = body.get("next_page_token") or ""
             if not token:
                 return

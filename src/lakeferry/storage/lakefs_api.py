@@ -260,10 +260,9 @@ class LakeFSRef:
                 remedy="write lakefs://repository/ref/path; a ref is a branch, a tag or a commit",
                 uri=self.uri,
             )
-        if not answer.ok:
-            raise self._rest.unavailable(answer.problem)
+        body = self._rest.body_of(answer)
         self._is_known = True
-        return answer.body
+        return body
 
     def _missing(self, path: str, answer: Answer) -> LakeferryError:
         """Return the error for a missing object, ref or repository."""

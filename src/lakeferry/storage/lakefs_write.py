@@ -111,9 +111,7 @@ class LakeFSRepository:
                 cause=answer.problem,
                 repository=self.name,
             )
-        if not answer.ok:
-            raise self._rest.unavailable(answer.problem)
-        return answer.body
+        return self._rest.body_of(answer)
 
     def _missing(self, branch: str | None) -> LakeferryError:
         if branch is not None and self._rest.ask("GET", self._top).status != 404:

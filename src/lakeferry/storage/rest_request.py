@@ -165,6 +165,12 @@ class Rest:
         begin = first if status == 200 else 0
         return content[begin : begin + length]
 
+    def body_of(self, answer: Answer) -> Mapping[str, Any]:
+        """Return the content of an answer; raise unless it is a success."""
+        if not answer.ok:
+            raise self.unavailable(answer.problem)
+        return answer.body
+
     def is_final(self, status: int, content: bytes) -> bool:  # noqa: ARG002
         """Return whether an answer with the status of a busy service is one to interpret."""
         return False
