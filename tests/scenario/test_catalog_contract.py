@@ -93,7 +93,7 @@ def test_a_registered_table_is_found_by_name_and_by_id(
     assert again.find_id(made.table_id.upper()) == made
     assert again.locate_id(made.table_id) == made.location
     assert again.find_id(made.table_id, made.metastore_id) == made
-    assert again.credentials(made) == {}
+    assert again.access(made).options == {}
 
 
 def test_an_id_that_is_none_leads_nowhere(catalog: Catalog, name: str, place: str) -> None:

@@ -170,9 +170,9 @@ class Catalog(ABC):
         meanwhile stays. ``table_id`` finds a table that was renamed since.
         """
 
-    def access(self, table: CatalogTable) -> CatalogAccess:
+    def access(self, table: CatalogTable) -> CatalogAccess:  # noqa: ARG002
         """Return how the catalog lets the table's place be opened; may ask for credentials."""
-        return CatalogAccess(self.credentials(table))
+        return CatalogAccess()
 
     def place_access(self, location: str) -> CatalogAccess:  # noqa: ARG002
         """Return how a place is opened that no table has yet; may ask for credentials."""
@@ -181,10 +181,6 @@ class Catalog(ABC):
     def managed_tables(self) -> ManagedTables | None:
         """Return the catalog as the owner of tables, or ``None`` if it can't own any."""
         return None
-
-    def credentials(self, table: CatalogTable) -> StorageOptions:  # noqa: ARG002
-        """Return the storage options that the catalog issues for the table's place, if any."""
-        return {}
 
 
 class EditableCatalog(Catalog):

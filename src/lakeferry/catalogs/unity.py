@@ -18,7 +18,6 @@ administrator to decide.
 from __future__ import annotations
 
 import hashlib
-import os
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -43,6 +42,9 @@ from lakeferry.catalogs.unity_credentials import (
     ExternalCredentialSource,
     PathCredentialSource,
     TableCredentialSource,
+    explicit_token,
+    issued_for,
+    issues_credentials,
 )
 from lakeferry.catalogs.unity_delta import UnityDelta
 from lakeferry.catalogs.unity_delta_messages import LoadedTable
@@ -76,17 +78,6 @@ _TRIAL_PAGES = 20
 
 _MOST_OF_ONE_NAME = 10
 """How many tables of one name are deleted; a race can create several on the server."""
-
-# The fields of an answer with each cloud's credentials, and our options for them.
-_CREDENTIALS = {
-    "aws_temp_credentials": {
-        "access_key_id": "aws_access_key_id",
-        "secret_access_key": "aws_secret_access_key",
-        "session_token": "aws_session_token",
-    },
-    "azure_user_delegation_sas": {"sas_token": "azure_storage_sas_token"},
-    "gcp_oauth_token": {"oauth_token": "google_bearer_token"},
-}
 
 
 class UnityCatalog(EditableCatalog):
@@ -495,84 +486,43 @@ class UnityCatalog(EditableCatalog):
             return self._external_access(table)
         loaded = self._loaded.pop(table.table_id, None)
         commits = UnityCommitCatalog(self._delta, table.name, table.table_id, found=loaded)
-        return CatalogAccess(commits=commits, renewal=self._renewal(table))
-
-    def _external_access(self, table: CatalogTable) -> CatalogAccess:
-        options, expires_ms = self._issued_for(table)
-        if expires_ms is None:
-            return CatalogAccess(options)
-        source = ExternalCredentialSource(
-            self._url, table.location, table.table_id, token=self._explicit_token
-        )
-        return CatalogAccess(options, renewal=source)
-
-    def place_access(self, location: str) -> CatalogAccess:
-        """Return credentials for a place where an external table is to be, if there are any."""
-        if split(location).scheme == "file":
-            return NO_ACCESS
-        source = PathCredentialSource(self._url, location, token=self._explicit_token)
-        try:
-            renewed(source).current()
-        except (CatalogUnavailable, Forbidden, TableNotFound, Unauthorized):
-            return NO_ACCESS
-        return CatalogAccess(renewal=source, is_fallback=True)
-
-    @property
-    def _explicit_token(self) -> str | None:
-        """The token, unless executors find it in their own environment."""
-        return None if self._token == os.environ.get(UNITY_TOKEN) else self._token
-
-    def _renewal(self, table: CatalogTable) -> CredentialSource | None:
-        """Return a source of credentials; ``None`` if the server issues none for the place."""
-        if split(table.location).scheme == "file":
-            return None
         source = TableCredentialSource(
             self._url,
             table.location,
             table.name,
             table.table_id,
-            token=self._explicit_token,
+            token=explicit_token(self._token),
         )
-        try:
-            # The answer is kept for the stores that will use it.
-            renewed(source).current()
-        except (Forbidden, TableNotFound, Unauthorized):
-            return None
-        return source
+        is_issued = issues_credentials(source, unless=(Forbidden, TableNotFound, Unauthorized))
+        return CatalogAccess(commits=commits, renewal=source if is_issued else None)
 
-    def credentials(self, table: CatalogTable) -> Mapping[str, str]:
-        """Return the storage options that the server issues, for writing or else for reading.
+    def _external_access(self, table: CatalogTable) -> CatalogAccess:
+        """Return the options that the server issues, for writing or else for reading.
 
-        There are none for local disk, and none if the server isn't configured to
-        issue any: then the user's own options are used.
+        There are none for local disk, and none if the server isn't configured to issue any: then
+        the user's own options are used.
         """
-        return self._issued_for(table)[0]
-
-    def _issued_for(self, table: CatalogTable) -> tuple[Mapping[str, str], int | None]:
-        """Return the storage options that the server issues, and when they expire."""
         if split(table.location).scheme == "file":
-            return {}, None
+            return CatalogAccess()
         try:
-            answer = self._ask_credentials(table.table_id, "READ_WRITE")
+            issued = self._delta.external_credentials(table.location, table.table_id)
         except Forbidden:
-            try:
-                answer = self._ask_credentials(table.table_id, "READ")
-            except Forbidden:
-                return {}, None
-        if answer.status in (400, 409):
-            return {}, None
-        given = self._rest.body_of(answer)
-        options: dict[str, str] = {}
-        for cloud, fields in _CREDENTIALS.items():
-            values = given.get(cloud)
-            if isinstance(values, dict):
-                options |= {fields[k]: v for k, v in values.items() if k in fields and v}
-        expires_ms = given.get("expiration_time")
-        return options, expires_ms if options and isinstance(expires_ms, int) else None
+            return CatalogAccess()
+        found = issued_for(table.location, issued)
+        if found is None or not found.options or found.expires_ms is None:
+            return CatalogAccess(found.options if found is not None else {})
+        source = ExternalCredentialSource(
+            self._url, table.location, table.table_id, token=explicit_token(self._token)
+        )
+        return CatalogAccess(found.options, renewal=source)
 
-    def _ask_credentials(self, table_id: str, operation: str) -> Answer:
-        request = {"table_id": table_id, "operation": operation}
-        return self._rest.ask("POST", "/temporary-table-credentials", body=request)
+    def place_access(self, location: str) -> CatalogAccess:
+        """Return credentials for a place where an external table is to be, if there are any."""
+        source = PathCredentialSource(self._url, location, token=explicit_token(self._token))
+        refusals = (CatalogUnavailable, Forbidden, TableNotFound, Unauthorized)
+        if not issues_credentials(source, unless=refusals):
+            return NO_ACCESS
+        return CatalogAccess(renewal=source, is_fallback=True)
 
     def _place_of(self, table_id: str) -> str | LakeferryError | None:
         """Return a table's place by its id, ``None`` if it doesn't exist, or the server's error.
@@ -581,7 +531,8 @@ class UnityCatalog(EditableCatalog):
         has no credentials to issue.
         """
         try:
-            answer = self._ask_credentials(table_id, "READ")
+            request = {"table_id": table_id, "operation": "READ"}
+            answer = self._rest.ask("POST", "/temporary-table-credentials", body=request)
         except Forbidden as forbidden:
             return forbidden
         if answer.status == 404:

@@ -16,8 +16,14 @@ from dataclasses import dataclass, field
 from lakeferry.catalogs.unity_address import UNITY_TOKEN
 from lakeferry.catalogs.unity_delta import UnityDelta
 from lakeferry.catalogs.unity_delta_messages import StorageCredential
-from lakeferry.errors import Forbidden, InvalidInput, TableNotFound, Unauthorized
-from lakeferry.storage.credential_renewal import VendedCredentials
+from lakeferry.errors import (
+    Forbidden,
+    InvalidInput,
+    LakeferryError,
+    TableNotFound,
+    Unauthorized,
+)
+from lakeferry.storage.credential_renewal import VendedCredentials, renewed
 from lakeferry.storage.uris import split
 
 _OPTIONS = {
@@ -39,6 +45,28 @@ def issued_for(location: str, found: Iterable[StorageCredential]) -> VendedCrede
     options = {_OPTIONS[key]: value for key, value in best.config.items() if key in _OPTIONS}
     given = {key: value for key, value in options.items() if value}
     return VendedCredentials(given, best.expiration_time_ms)
+
+
+def explicit_token(token: str | None) -> str | None:
+    """Return a token that a source has to carry; executors find the usual one themselves."""
+    return None if token == os.environ.get(UNITY_TOKEN) else token
+
+
+def issues_credentials(
+    source: UnityCredentialSource, *, unless: tuple[type[LakeferryError], ...]
+) -> bool:
+    """Return whether the server issues credentials for a source's place.
+
+    It issues none for local disk. An error in ``unless`` means that it issues none, either. An
+    answer with credentials is kept for the stores that will use the source.
+    """
+    if split(source.location).scheme == "file":
+        return False
+    try:
+        renewed(source).current()
+    except unless:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)

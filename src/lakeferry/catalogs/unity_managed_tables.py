@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,9 +9,12 @@ from contextlib import contextmanager
 from lakeferry.catalogs import unity_limits, unity_privileges, unity_users
 from lakeferry.catalogs.catalog import NO_ACCESS, CatalogAccess
 from lakeferry.catalogs.managed_tables import ManagedTables, StagedTable
-from lakeferry.catalogs.unity_address import UNITY_TOKEN
 from lakeferry.catalogs.unity_commit_catalog import UnityCommitCatalog
-from lakeferry.catalogs.unity_credentials import StagingCredentialSource
+from lakeferry.catalogs.unity_credentials import (
+    StagingCredentialSource,
+    explicit_token,
+    issues_credentials,
+)
 from lakeferry.catalogs.unity_delta import UnityDelta
 from lakeferry.catalogs.unity_delta_messages import NewTable
 from lakeferry.errors import (
@@ -25,8 +27,6 @@ from lakeferry.errors import (
 from lakeferry.log.actions import Metadata
 from lakeferry.log.catalog_changes import CatalogChanges, changes_of
 from lakeferry.log.latest_actions import LatestActions
-from lakeferry.storage.credential_renewal import renewed
-from lakeferry.storage.uris import split
 from lakeferry.table.managed import CommitCatalog
 
 _NAME = re.compile(r"[A-Za-z0-9_@-]{1,255}")
@@ -96,16 +96,11 @@ class UnityManagedTables(ManagedTables):
 
     def place_access(self, table_id: str, location: str) -> CatalogAccess:
         """Return the credentials that are issued to who allocated the place, if there are any."""
-        if split(location).scheme == "file":
-            return NO_ACCESS
-        # Executors look the usual token up in their own environment.
-        explicit = None if self._token == os.environ.get(UNITY_TOKEN) else self._token
-        source = StagingCredentialSource(self._url, location, table_id, token=explicit)
-        try:
-            renewed(source).current()
-        except (TableNotFound, Unauthorized):
-            return NO_ACCESS
-        return CatalogAccess(renewal=source)
+        source = StagingCredentialSource(
+            self._url, location, table_id, token=explicit_token(self._token)
+        )
+        is_issued = issues_credentials(source, unless=(TableNotFound, Unauthorized))
+        return CatalogAccess(renewal=source) if is_issued else NO_ACCESS
 
     def create(
         self,

@@ -260,7 +260,7 @@ def test_where_credentials_do_not_tell_the_place_the_listing_does(
         unity.ours.credentials = (400, {"error_code": "FAILED_PRECONDITION", "message": "none"})
     assert connect(unity).locate_id(made.table_id) == made.location
     assert connect(unity).find_id(made.table_id) == made
-    assert connect(unity).credentials(made) == {}
+    assert connect(unity).access(made).options == {}
     # A table that is there, and that nothing shows, isn't one that isn't there.
     with pytest.raises((Forbidden, CatalogUnavailable)):
         connect(unity, listing_requests=1).find_id(made.table_id)
@@ -545,7 +545,7 @@ def test_credentials_are_options_that_our_stores_take(
 ) -> None:
     made = registered(unity, location)
     unity.ours.credentials = (200, given)
-    assert connect(unity).credentials(made) == options
+    assert connect(unity).access(made).options == options
     assert open_store(made.location, options).uri == location
 
 
@@ -553,7 +553,7 @@ def test_whoever_may_only_read_gets_credentials_to_read(unity: UnityServer) -> N
     made = registered(unity)
     unity.ours.credentials = (200, {"aws_temp_credentials": AWS})
     unity.ours.forbidden = {"READ_WRITE"}
-    assert connect(unity).credentials(made)["aws_access_key_id"] == "key"
+    assert connect(unity).access(made).options["aws_access_key_id"] == "key"
 
 
 def test_a_listing_that_is_too_long_is_not_taken_for_all(unity: UnityServer) -> None:
