@@ -19,12 +19,12 @@ NEEDS_A_PERSON.update(
         "test_a_listing_that_is_too_long_is_not_taken_for_all",
         "target_registration.py: {}; then start the move again": "the catalog has to change its "
         "mind within a move; test_redirect_catalogs.py lets it, and begins again",
-        "unity.py: choose another name; or drop the table in the catalog yourself, if "
-        "nobody needs its data": "only an export over a managed table's name gets there",
-        "unity.py: ask the owner of the table or of its schema to drop it": "it is a "
+        "unity_registration.py: choose another name; or drop the table in the catalog yourself, "
+        "if nobody needs its data": "only an export over a managed table's name gets there",
+        "unity_registration.py: ask the owner of the table or of its schema to drop it": "it is a "
         "warning's, and another person has to act",
-        "unity.py: find the table with the id {} in Unity Catalog, and have it dropped": "it is a "
-        "warning's, and another person has to act",
+        "unity_registration.py: find the table with the id {} in Unity Catalog, and have it "
+        "dropped": "it is a warning's, and another person has to act",
     }
 )
 
@@ -51,8 +51,8 @@ def a_token_that_can_t_be_sent_is_set_again(witness: Witness) -> None:
 
 
 @follows(
-    "unity.py: ask the catalog's administrator to grant you USE CATALOG on {}, and USE SCHEMA and "
-    "CREATE TABLE on {}.{}"
+    "unity_registration.py: ask the catalog's administrator to grant you USE CATALOG on {}, and "
+    "USE SCHEMA and CREATE TABLE on {}.{}"
 )
 def a_schema_that_may_not_be_used_is_granted(witness: Witness) -> None:
     witness.lake.make("t")
@@ -65,9 +65,9 @@ def a_schema_that_may_not_be_used_is_granted(witness: Witness) -> None:
 
 
 @follows(
-    "unity.py: ask the catalog's administrator to grant you USE CATALOG on {}, USE SCHEMA and "
-    "CREATE TABLE on {}.{}, and CREATE EXTERNAL TABLE on the external location; or choose a place "
-    "that no volume and no other table contains, and that contains none"
+    "unity_registration.py: ask the catalog's administrator to grant you USE CATALOG on {}, USE "
+    "SCHEMA and CREATE TABLE on {}.{}, and CREATE EXTERNAL TABLE on the external location; or "
+    "choose a place that no volume and no other table contains, and that contains none"
 )
 def a_place_in_a_volume_is_exchanged_and_a_privilege_granted(witness: Witness) -> None:
     witness.lake.make("t")
@@ -121,7 +121,7 @@ def a_dropped_table_that_another_program_redirected_to_is_given_up(witness: Witn
         given_up(witness, **variables)
 
 
-@follows("unity.py: choose another name or another place, as the cause says")
+@follows("unity_registration.py: choose another name or another place, as the cause says")
 def a_name_or_a_place_that_is_not_taken_is_exchanged(witness: Witness) -> None:
     witness.lake.make("t")
     with _unity() as (_, schema, variables):
@@ -130,7 +130,10 @@ def a_name_or_a_place_that_is_not_taken_is_exchanged(witness: Witness) -> None:
         witness.done(*_enable(witness, f"{schema}.t", "new"), **variables)
 
 
-@follows("unity.py: remove that column from the table, or redirect to a path instead of a name")
+@follows(
+    "unity_registration.py: remove that column from the table, or redirect to a path instead of a "
+    "name"
+)
 def a_table_with_a_column_that_is_not_taken_moves_without_a_name(witness: Witness) -> None:
     field = {"name": "c", "type": "geometry(4326)", "nullable": True, "metadata": {}}
     metadata = {
@@ -163,7 +166,10 @@ def a_name_that_is_taken_in_unity_catalog_is_dropped_by_its_owner(witness: Witne
         witness.done("catalog", "register", f"{schema}.t", second, **variables)
 
 
-@follows("unity.py: ask its administrator to create it ({}), then run the same command again")
+@follows(
+    "unity_registration.py: ask its administrator to create it ({}), then run the same command "
+    "again"
+)
 def a_schema_that_is_missing_is_created(witness: Witness) -> None:
     table = witness.lake.make("t")
     with _unity() as (server, schema, variables):
