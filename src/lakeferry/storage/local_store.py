@@ -39,28 +39,25 @@ import os
 import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from pathlib import Path
-from typing import NoReturn
 
 from lakeferry.errors import (
-    Forbidden,
     InvalidInput,
     ObjectNotFound,
     StorageUnavailable,
 )
-from lakeferry.storage import rights
 from lakeferry.storage.call_counts import Calls
 from lakeferry.storage.local_durability import (
     KeptFile,
     OpenFolder,
     StagedFiles,
-    copy_bytes,
-    is_temporary,
     remove_if_empty,
     sync_folder,
     write_bytes,
 )
+from lakeferry.storage.local_errors import ABSENT_ERRORS, LocalErrors
 from lakeferry.storage.local_leftovers import drop_leftovers
+from lakeferry.storage.local_listing import LocalListing
+from lakeferry.storage.local_reading import LocalReader, OpenedFile
 from lakeferry.storage.object_parts import LocalPartsUpload, drop_local, part_bytes
 from lakeferry.storage.store import (
     ObjectInfo,
@@ -70,7 +67,6 @@ from lakeferry.storage.store import (
     Store,
     StoreConfig,
     exactly,
-    replaced_meanwhile,
 )
 from lakeferry.storage.uris import check_object_name, local_path
 
@@ -78,9 +74,6 @@ _OPEN_FOLDERS = 32
 _CHUNK_BYTES = 8 * 1024 * 1024
 _TIME_STAYS = frozenset({errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP})
 """Errors of a file whose time we can't set: it is another user's, or the file system can't."""
-_ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG})
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-_IN_THE_WAY = frozenset({errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG, errno.EEXIST})
 
 
 class LocalStore(Store):
@@ -93,6 +86,9 @@ class LocalStore(Store):
         self.config = config
         self.calls = Calls()
         self._root = local_path(config.uri)
+        self._errors = LocalErrors(self._root, config.uri)
+        self._reader = LocalReader(self._errors, self.calls)
+        self._listing = LocalListing(self._errors)
 
     def list(
         self, prefix: str, *, start_after: str | None = None, stop_before: str | None = None
@@ -102,52 +98,7 @@ class LocalStore(Store):
         Links to folders are followed; one that leads back to a folder above it is not.
         """
         self.calls.add("LIST", prefix)
-        window = _Window(
-            os.fsencode(prefix),
-            None if start_after is None else os.fsencode(start_after),
-            None if stop_before is None else os.fsencode(stop_before),
-        )
-        folder = prefix.rpartition("/")[0]
-        if folder:
-            check_object_name(folder)
-        return self._walk(f"{folder}/" if folder else "", window, ())
-
-    def _walk(
-        self, folder: str, window: _Window, above: tuple[tuple[int, int], ...]
-    ) -> Iterator[ObjectInfo]:
-        try:
-            where = os.stat(self._file(folder))
-            identity = (where.st_dev, where.st_ino)
-            if identity in above:
-                return
-            with os.scandir(self._file(folder)) as entries:
-                children = sorted(
-                    (key, entry, is_folder)
-                    for entry in entries
-                    if not is_temporary(entry.name)
-                    for is_folder in (_is_folder(entry),)
-                    for key in (os.fsencode(f"{folder}{entry.name}{'/' if is_folder else ''}"),)
-                    if window.meets(key)
-                )
-        except OSError as error:
-            if error.errno in _ABSENT:
-                return
-            self._refuse(error, folder)
-        for key, entry, is_folder in children:
-            if window.is_past(key):
-                return
-            if is_folder:
-                yield from self._walk(f"{folder}{entry.name}/", window, (*above, identity))
-                continue
-            try:
-                found = entry.stat()
-            except OSError as error:
-                # Deleted since the folder was read, or a link to nothing.
-                if error.errno in _ABSENT or error.errno == errno.ELOOP:
-                    continue
-                self._refuse(error, folder + entry.name)
-            if stat.S_ISREG(found.st_mode):
-                yield ObjectInfo(folder + entry.name, found.st_size, found.st_mtime_ns // 1_000_000)
+        return self._listing.objects(prefix, start_after, stop_before)
 
     def entries(self, prefix: str) -> Iterator[str]:
         """Walk without following links, and yield all that isn't a folder.
@@ -155,31 +106,7 @@ class LocalStore(Store):
         The root, and the folder that the prefix names, are entered even through a link.
         """
         self.calls.add("LIST", prefix)
-        folder = prefix.rpartition("/")[0]
-        if folder:
-            check_object_name(folder)
-        return self._held(f"{folder}/" if folder else "", os.fsencode(prefix))
-
-    def _held(self, folder: str, prefix: bytes) -> Iterator[str]:
-        window = _Window(prefix, None, None)
-        try:
-            with os.scandir(self._file(folder)) as found:
-                children = sorted(
-                    (key, entry.name, is_folder)
-                    for entry in found
-                    for is_folder in (entry.is_dir(follow_symlinks=False),)
-                    for key in (os.fsencode(f"{folder}{entry.name}{'/' if is_folder else ''}"),)
-                    if window.meets(key)
-                )
-        except OSError as error:
-            if error.errno in _ABSENT:
-                return
-            self._refuse(error, folder)
-        for _, name, is_folder in children:
-            if is_folder:
-                yield from self._held(f"{folder}{name}/", prefix)
-            else:
-                yield folder + name
+        return self._listing.entries(prefix)
 
     def is_occupied(self) -> bool:
         """Return whether a file or a folder exists; an empty folder counts, too."""
@@ -192,27 +119,27 @@ class LocalStore(Store):
         try:
             found = os.stat(self._checked(path) if path else self._root)
         except OSError as error:
-            self._refuse(error, path)
+            self._errors.refuse(error, path)
         if not stat.S_ISREG(found.st_mode):
-            raise ObjectNotFound(f"no object at {path!r} in {self.uri}", path=path, uri=self.uri)
+            raise self._errors.no_file(path)
         return ObjectInfo(path, found.st_size, found.st_mtime_ns // 1_000_000)
 
     def get(self, path: str) -> bytes:
         """Read the whole file."""
         self.calls.add("GET", path)
-        return self._read(path)
+        return self._reader.read(path)
 
     def get_range(self, path: str, start: int, length: int) -> bytes:
         """Read a part of the file."""
         if start < 0 or length < 0:
             raise InvalidInput("a range can't have a negative start or length")
         self.calls.add("RANGE", path)
-        return self._read(path, start, length)
+        return self._reader.read(path, start, length)
 
     def open(self, path: str) -> OpenedObject:
         """Open the file, which stays the same file if another one takes its name."""
         self.calls.add("HEAD", path)
-        return _OpenedFile(self, path)
+        return self._held(path)
 
     def get_many(self, paths: Sequence[str]) -> builtins.list[bytes]:
         """Read one file after the other; threads would be slower for cached files."""
@@ -229,7 +156,7 @@ class LocalStore(Store):
             with StagedFiles() as staged:
                 for path in paths:
                     self.calls.add("PUT", path)
-                    with self._writing(path):
+                    with self._errors.writing(path):
                         staged.add(self._checked(path), partial(_write_to, objects[path]))
                 self._publish(staged, paths[0])
 
@@ -246,7 +173,7 @@ class LocalStore(Store):
         parent, _, name = target.rpartition("/")
         if self._is_taken(path):
             return False
-        with self._writing(path), OpenFolder(parent) as folder:
+        with self._errors.writing(path), OpenFolder(parent) as folder:
             temporary = folder.write_named(exactly(chunks, size_bytes, path))
             try:
                 folder.remove(_checksum_of(name), only_beside_nothing=name)
@@ -261,7 +188,7 @@ class LocalStore(Store):
     def partial(self, path: str) -> Partial | None:
         """Keep a hidden file beside the name, locked while somebody writes it."""
         parent, _, name = self._checked(path).rpartition("/")
-        with self._writing(path), OpenFolder(parent) as folder:
+        with self._errors.writing(path), OpenFolder(parent) as folder:
             kept = KeptFile.open(folder, name)
         return None if kept is None else _LocalPartial(self, path, kept)
 
@@ -269,8 +196,8 @@ class LocalStore(Store):
         """Link the file beside the new name and rename over it; where links don't work, copy."""
         self.calls.add("COPY", path)
         source = self._checked(path)
-        with self._opened(path) as fd:
-            with self._writing(path):
+        with self._reader.opened(path) as fd:
+            with self._errors.writing(path):
                 # Its writer may not have synced it.
                 os.fsync(fd)
             self._replace(
@@ -287,7 +214,7 @@ class LocalStore(Store):
             return None
         self.calls.add("COPY", new_path)
         try:
-            with _OpenedFile(found, name) as opened:
+            with found._held(name) as opened:
                 self._replace(
                     new_path, lambda folder: folder.fill_named(partial(opened.copy, moved))
                 )
@@ -304,9 +231,9 @@ class LocalStore(Store):
                     found, name = source.locate(objects[new_path])
                     if not isinstance(found, LocalStore):
                         continue
-                    with contextlib.suppress(ObjectNotFound), _OpenedFile(found, name) as opened:
+                    with contextlib.suppress(ObjectNotFound), found._held(name) as opened:
                         self.calls.add("COPY", new_path)
-                        with self._writing(new_path):
+                        with self._errors.writing(new_path):
                             fill = partial(opened.copy, lambda _: None)
                             staged.add(self._checked(new_path), fill)
                         sizes[new_path] = opened.size_bytes
@@ -314,30 +241,14 @@ class LocalStore(Store):
         return sizes
 
     def _publish(self, staged: StagedFiles, path: str) -> None:
-        with self._writing(path):
+        with self._errors.writing(path):
             for folder in staged.publish(_checksum_of):
                 self._settle(folder, path)
-
-    @contextlib.contextmanager
-    def _opened(self, path: str) -> Iterator[int]:
-        """Open a regular file to read it."""
-        try:
-            fd = _open_to_read(self._checked(path))
-        except OSError as error:
-            self._refuse(error, path)
-        try:
-            if not stat.S_ISREG(os.fstat(fd).st_mode):
-                raise ObjectNotFound(
-                    f"no object at {path!r} in {self.uri}", path=path, uri=self.uri
-                )
-            yield fd
-        finally:
-            os.close(fd)
 
     def _replace(self, path: str, make: Callable[[OpenFolder], str]) -> None:
         """Rename a file over a name; ``make`` makes it beside that name, hidden and synced."""
         parent, _, name = self._checked(path).rpartition("/")
-        with self._writing(path), OpenFolder(parent) as folder:
+        with self._errors.writing(path), OpenFolder(parent) as folder:
             temporary = make(folder)
             try:
                 folder.remove(_checksum_of(name))
@@ -355,7 +266,7 @@ class LocalStore(Store):
             os.utime(self._checked(path), ns=(time_ns, time_ns))
         except OSError as error:
             if error.errno not in _TIME_STAYS:
-                self._refuse(error, path, writing=True)
+                self._errors.refuse(error, path, writing=True)
 
     def put_if_absent(self, path: str, data: bytes) -> bool:
         """Write without a name, sync, and take the name unless it is taken."""
@@ -365,7 +276,7 @@ class LocalStore(Store):
         # Checked early, so that most losers write nothing and remove no checksum.
         if self._is_taken(path):
             return False
-        with self._writing(path), OpenFolder(parent) as folder:
+        with self._errors.writing(path), OpenFolder(parent) as folder:
             folder.remove(_checksum_of(name), only_beside_nothing=name)
             if not folder.write_and_claim(data, name):
                 self._settle(folder, path, existing=name)
@@ -380,7 +291,7 @@ class LocalStore(Store):
         # Checked early, so that most losers make no folder and don't wait for the lock.
         if not self._is(path, expected):
             return False
-        with self._writing(path), OpenFolder(parent) as folder, folder.locked():
+        with self._errors.writing(path), OpenFolder(parent) as folder, folder.locked():
             if not self._is(path, expected):
                 return False
             folder.remove(_checksum_of(name))
@@ -397,7 +308,7 @@ class LocalStore(Store):
         if expected is None:
             return not os.path.lexists(self._checked(path))
         try:
-            return self._read(path, 0, len(expected) + 1) == expected
+            return self._reader.read(path, 0, len(expected) + 1) == expected
         except ObjectNotFound:
             return False
 
@@ -408,17 +319,17 @@ class LocalStore(Store):
         for path, target in zip(paths, targets, strict=True):
             self.calls.add("DELETE", path)
             folder, _, name = target.rpartition("/")
-            with self._writing(path):
+            with self._errors.writing(path):
                 for gone in (f"{folder}/{_checksum_of(name)}", target):
                     try:
                         os.unlink(gone)
                         touched.add(folder)
                     except OSError as error:
-                        if error.errno not in _ABSENT:
+                        if error.errno not in ABSENT_ERRORS:
                             raise
         for folder in touched:
             # If the folder was deleted meanwhile, its entries were too.
-            with self._writing(folder), contextlib.suppress(FileNotFoundError):
+            with self._errors.writing(folder), contextlib.suppress(FileNotFoundError):
                 sync_folder(folder)
 
     def prune(self, prefix: str) -> None:
@@ -452,39 +363,11 @@ class LocalStore(Store):
             remedy="use 'lakeferry serve', which makes URLs for them",
         )
 
-    def _file(self, path: str) -> str:
-        return f"{self._root}/{path}"
+    def _held(self, path: str) -> OpenedFile:
+        return OpenedFile(self._reader, path)
 
     def _checked(self, path: str) -> str:
         return f"{self._root}/{check_object_name(path)}"
-
-    def _read(self, path: str, start: int = 0, length: int | None = None) -> bytes:
-        try:
-            fd = _open_to_read(self._checked(path))
-        except OSError as error:
-            self._refuse(error, path)
-        try:
-            return self._pread(fd, path, start, length)
-        finally:
-            os.close(fd)
-
-    def _pread(self, fd: int, path: str, start: int, length: int | None) -> bytes:
-        """Read a part of an open file, or all from ``start`` on."""
-        try:
-            if length is None:
-                length = os.fstat(fd).st_size
-            data = os.pread(fd, length, start)
-            # The file ends before the range does, or one read was not enough for it
-            # (Linux returns at most 2 GiB at a time).
-            while len(data) < length:
-                more = os.pread(fd, length - len(data), start + len(data))
-                if not more:
-                    break
-                data += more
-        except OSError as error:
-            self._refuse(error, path)
-        self.calls.add_bytes(len(data))
-        return data
 
     def _is_taken(self, path: str) -> bool:
         """Return whether a name is taken; then its object survives a crash."""
@@ -492,7 +375,7 @@ class LocalStore(Store):
         if not os.path.lexists(target):
             return False
         parent, _, name = target.rpartition("/")
-        with self._writing(path), OpenFolder(parent) as folder:
+        with self._errors.writing(path), OpenFolder(parent) as folder:
             self._settle(folder, path, existing=name)
         return True
 
@@ -514,103 +397,6 @@ class LocalStore(Store):
                 outcome_unknown=True,
             ) from error
 
-    @contextlib.contextmanager
-    def _writing(self, path: str) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            if error.errno == errno.ENOTDIR and (file := self._file_on_the_way()) is not None:
-                raise InvalidInput(
-                    f"{file} is a file, but a folder is needed",
-                    remedy="give a folder, or a path where nothing exists yet",
-                    location=self.uri,
-                ) from error
-            if error.errno in _IN_THE_WAY:
-                raise InvalidInput(
-                    f"local disk can't hold an object named {path!r} in {self.uri}",
-                    cause=os.strerror(error.errno or 0),
-                    remedy="a file and a folder can't have the same name there, "
-                    "and no part of a name may have more than 255 bytes",
-                    path=path,
-                ) from error
-            if error.errno == errno.ENOENT:
-                raise StorageUnavailable(
-                    f"can't write {path!r} in {self.uri}",
-                    cause="its folder was removed meanwhile",
-                    path=path,
-                ) from error
-            self._refuse(error, path, writing=True)
-
-    def _file_on_the_way(self) -> str | None:
-        """Return the URI of a file with the name of the root or of a folder above it."""
-        root = Path(self._root)
-        for place in (root, *root.parents):
-            if place.is_file():
-                return self.uri if place == root else place.as_uri()
-        return None
-
-    def _refuse(self, error: OSError, path: str, *, writing: bool = False) -> NoReturn:
-        cause, fields = os.strerror(error.errno or errno.EIO), {"path": path, "uri": self.uri}
-        where = f"{path!r} in {self.uri}" if path else self.uri
-        if error.errno in _ABSENT:
-            raise ObjectNotFound(f"no object at {where}", **fields) from error
-        if error.errno in rights.DENIED:
-            lacking = rights.lacking_right(self._file(path), error.errno or 0, writing=writing)
-            raise Forbidden(
-                f"access to {where} is denied",
-                cause=f"{cause}: {lacking.cause}",
-                remedy=lacking.remedy,
-                **fields,
-            ) from error
-        if error.errno in _FULL:
-            raise StorageUnavailable(
-                f"can't write {where}",
-                cause=cause,
-                remedy="free some space there, or choose another place, and run the same command "
-                "again",
-                **fields,
-            ) from error
-        raise StorageUnavailable(f"can't use {where}", cause=cause, **fields) from error
-
-
-class _OpenedFile(OpenedObject):
-    """A file that is open; some programs change files in place."""
-
-    def __init__(self, store: LocalStore, path: str) -> None:
-        self._store = store
-        self._path = path
-        self._held = contextlib.ExitStack()
-        self._fd = self._held.enter_context(store._opened(path))
-        self._before = self._state()
-        self.size_bytes = self._before[0]
-
-    def read(self, start: int, length: int) -> bytes:
-        self._store.calls.add("RANGE", self._path)
-        data = self._store._pread(self._fd, self._path, start, length)
-        if start + len(data) < min(start + length, self.size_bytes):
-            raise replaced_meanwhile(self._store.uri, self._path)
-        return data
-
-    def check(self) -> None:
-        if self._state() != self._before:
-            raise replaced_meanwhile(self._store.uri, self._path)
-
-    def copy(self, moved: Callable[[int], None], fd: int) -> None:
-        """Copy the file to another one, and :meth:`check`."""
-        try:
-            copy_bytes(self._fd, fd, self.size_bytes, moved)
-        except OSError:
-            self.check()
-            raise
-        self.check()
-
-    def close(self) -> None:
-        self._held.close()
-
-    def _state(self) -> tuple[int, int]:
-        found = os.fstat(self._fd)
-        return found.st_size, found.st_mtime_ns
-
 
 class _LocalPartial(Partial):
     """The received part of a file."""
@@ -621,66 +407,25 @@ class _LocalPartial(Partial):
         self._kept = kept
 
     def read(self) -> Iterator[bytes]:
-        with self._store._writing(self._path):
+        with self._store._errors.writing(self._path):
             yield from _chunks_of(self._kept.fd)
 
     def append(self, data: bytes | bytearray) -> None:
-        with self._store._writing(self._path):
+        with self._store._errors.writing(self._path):
             self._kept.write(data)
 
     def publish(self) -> None:
         self._store.calls.add("PUT", self._path)
-        with self._store._writing(self._path):
+        with self._store._errors.writing(self._path):
             os.fsync(self._kept.fd)
         self._store._replace(self._path, lambda _: self._kept.name)
 
     def discard(self) -> None:
-        with self._store._writing(self._path):
+        with self._store._errors.writing(self._path):
             os.ftruncate(self._kept.fd, 0)
 
     def close(self) -> None:
         self._kept.close()
-
-
-class _Window:
-    """The names that a listing asks for, as bytes; a key that ends with ``/`` is a folder."""
-
-    def __init__(self, prefix: bytes, start_after: bytes | None, stop_before: bytes | None) -> None:
-        self._prefix = prefix
-        self._start_after = start_after
-        self._stop_before = stop_before
-
-    def meets(self, key: bytes) -> bool:
-        """Return whether the object, or something below the folder, may be within the window."""
-        is_folder = key.endswith(b"/")
-        if not key.startswith(self._prefix) and not (is_folder and self._prefix.startswith(key)):
-            return False
-        if self.is_past(key):
-            return False
-        after = self._start_after
-        return after is None or key > after or (is_folder and after.startswith(key))
-
-    def is_past(self, key: bytes) -> bool:
-        """Return whether this and everything after it is beyond the end."""
-        return self._stop_before is not None and key >= self._stop_before
-
-
-def _open_to_read(file: str) -> int:
-    flags = os.O_RDONLY | os.O_CLOEXEC
-    try:
-        # To open a pipe would wait for a writer.
-        return os.open(file, flags | os.O_NONBLOCK)
-    except BlockingIOError:
-        # A file server lets others wait until its client has written what it holds.
-        return os.open(file, flags)
-
-
-def _is_folder(entry: os.DirEntry[str]) -> bool:
-    try:
-        return entry.is_dir()
-    except OSError:
-        # A link that leads to itself.
-        return False
 
 
 def _chunks_of(fd: int) -> Iterator[bytes]:

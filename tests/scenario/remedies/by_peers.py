@@ -62,7 +62,7 @@ NEEDS_A_PERSON.update(
         "files.py: give a file on another disk, or free some space": provoked(
             "it takes a full disk", "unit/cli/test_files.py::test_a_full_disk_is_named"
         ),
-        "local_store.py: free some space there, or choose another place, and run the same command "
+        "local_errors.py: free some space there, or choose another place, and run the same command "
         "again": (
             provoked("it takes a full disk", f"{_LOCAL}test_a_full_disk_is_named_with_what_to_do")
         ),

@@ -98,7 +98,7 @@ def a_repository_of_lakefs_is_told_of_the_server(witness: Witness) -> None:
 
 
 @follows(
-    "local_store.py: a file and a folder can't have the same name there, and no part of a name "
+    "local_errors.py: a file and a folder can't have the same name there, and no part of a name "
     "may have more than 255 bytes"
 )
 def a_name_that_is_too_long_is_shortened(witness: Witness) -> None:
@@ -107,7 +107,7 @@ def a_name_that_is_too_long_is_shortened(witness: Witness) -> None:
     witness.done("redirect", "enable", table, witness.lake.uri("x" * 200))
 
 
-@follows("local_store.py: give a folder, or a path where nothing exists yet")
+@follows("local_errors.py: give a folder, or a path where nothing exists yet")
 def a_file_is_no_target(witness: Witness) -> None:
     table, file = witness.lake.make("t"), witness.lake.uri("notes.txt")
     open_store(witness.lake.uri("")).put("notes.txt", b"x")

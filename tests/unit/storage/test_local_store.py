@@ -688,7 +688,7 @@ class TestParts:
 def test_a_full_disk_is_named_with_what_to_do(store: LocalStore) -> None:
     with (
         pytest.raises(StorageUnavailable, match="No space left on device") as full,
-        store._writing("x"),
+        store._errors.writing("x"),
     ):
         raise OSError(errno.ENOSPC, "no space left")
     assert "free some space" in (full.value.remedy or "")
