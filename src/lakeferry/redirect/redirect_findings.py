@@ -34,8 +34,8 @@ from lakeferry.redirect import (
 from lakeferry.redirect.enable import move_record
 from lakeferry.redirect.entry import Data, Redirect
 from lakeferry.redirect.no_redirect_rules import Rule
-from lakeferry.redirect.resolve import find_in_catalog
 from lakeferry.redirect.states import RedirectState
+from lakeferry.redirect.target_in_catalog import find_in_catalog
 from lakeferry.storage import Store
 from lakeferry.storage.uris import shell_safe
 from lakeferry.table import DeltaLog

@@ -24,41 +24,41 @@ from lakeferry.catalogs import (
     NO_ACCESS,
     Catalog,
     CatalogAccess,
-    CatalogTable,
     GrantAccess,
     ungranted,
 )
 from lakeferry.catalogs.places import Places
 from lakeferry.errors import (
     CatalogManaged,
-    CatalogUnavailable,
     CorruptLog,
-    Forbidden,
     LakeferryError,
     NotATable,
-    RedirectCycle,
-    RedirectInProgress,
     RedirectRuleViolated,
     RedirectSpecInvalid,
-    RedirectTargetMissing,
-    RedirectTargetReplaced,
     TableNotFound,
 )
 from lakeferry.log import features, paths
 from lakeferry.log.paths import LogFile
 from lakeferry.log.replay import TableState as TableState
-from lakeferry.redirect import lineage, move, read_entry, received_entries
-from lakeferry.redirect.entry import Data, Redirect, RedirectTarget
+from lakeferry.redirect import (
+    following_errors,
+    lineage,
+    move,
+    read_entry,
+    received_entries,
+)
+from lakeferry.redirect.entry import Redirect, RedirectTarget
 from lakeferry.redirect.no_redirect_rules import Rule
-from lakeferry.redirect.states import RedirectState
+from lakeferry.redirect.target_in_catalog import find_in_catalog
 from lakeferry.storage import Store, normalise, open_store
-from lakeferry.storage.uris import same_place, shell_safe
+from lakeferry.storage.uris import same_place
 from lakeferry.table import DeltaLog
 
 MAX_HOPS = 8
 """How many redirects in a row are followed."""
 CACHE_SECONDS = 60.0
 _MAX_REMEMBERED = 10_000
+_LEADS_BACK = "it leads back to where it has been"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Resolution:
     def only_by_name(self) -> CatalogManaged:
         """Return the error for a managed table of which only the path can be given."""
         name = None if self.name is None else self.name.partition(":")[2]
-        return _catalog_managed(self.location, self.managed, name)
+        return following_errors.managed_by_catalog(self.location, self.managed, name)
 
     def check_operation(self, operation: str) -> None:
         """Refuse an operation that the matching no-redirect rule doesn't allow."""
@@ -189,28 +189,29 @@ class Resolver:
             try:
                 seen = self._look(here, led_from=chain[-2] if len(chain) > 1 else None)
             except CorruptLog as broken:
-                raise _unreadable(broken, here) from broken
+                raise following_errors.unreadable(broken, here) from broken
             redirect = seen.redirect
             if redirect is None or redirect.is_target(here):
                 if write and redirect is not None:
-                    raise _in_progress(here, redirect.state)
+                    raise following_errors.writes_blocked(here, redirect.state)
                 break
             rule = redirect.rule_for(app_name)
             if rule is not None:
                 kept = Resolution(source, here, len(chain) > 1, rule, tuple(chain), named)
                 return replace(kept, managed=seen.managed), target
             if write and redirect.state.refuses_writers:
-                raise _in_progress(here, redirect.state)
+                raise following_errors.writes_blocked(here, redirect.state)
             if not redirect.state.sends_readers_on:
                 break
             if seen.withdrawn:
-                raise _withdrawn(here, redirect)
+                raise following_errors.withdrawn(here, redirect)
             target = redirect.target
             following, named = self._place(redirect, here, granted)
             if any(same_place(following, place) for place in chain):
-                raise _cycle([*chain, following], "it leads back to where it has been")
+                raise following_errors.endless([*chain, following], _LEADS_BACK)
             if len(chain) > MAX_HOPS:
-                raise _cycle([*chain, following], f"it has more than {MAX_HOPS} redirects")
+                why = f"it has more than {MAX_HOPS} redirects"
+                raise following_errors.endless([*chain, following], why)
             self._check_lineage(here, seen, following)
             chain.append(following)
         found = Resolution(source, here, len(chain) > 1, None, tuple(chain), named)
@@ -238,7 +239,7 @@ class Resolver:
         """Refuse a table whose redirects lead back to ``source``; return where they lead."""
         chain = self.resolve(table, allow_managed=allow_managed).chain
         if any(same_place(place, source) for place in chain):
-            raise _cycle([source, *chain], "it leads back to where it has been")
+            raise following_errors.endless([source, *chain], _LEADS_BACK)
         return chain
 
     def forget(self, table: str) -> None:
@@ -263,7 +264,7 @@ class Resolver:
         except (TableNotFound, NotATable) as missing:
             if led_from is None:
                 raise
-            raise target_missing(led_from, place, missing) from missing
+            raise following_errors.target_missing(led_from, place, missing) from missing
         found = self._in_force(store, state, place)
         managed = features.catalog_managed(state.protocol)
         withdrawn = found is not None and move.leads_nowhere(log, found, state.version)
@@ -301,7 +302,7 @@ class Resolver:
         try:
             anchor = lineage.check_lineage(redirect, source, seen.table_id, DeltaLog(store))
         except (TableNotFound, NotATable) as missing:
-            raise target_missing(source, target, missing) from missing
+            raise following_errors.target_missing(source, target, missing) from missing
         if anchor is not None:
             with self._lock:
                 self._anchors[key] = anchor
@@ -361,17 +362,6 @@ class Resolver:
         return found.location, f"{target.kind.catalog}:{found.name}"
 
 
-def target_missing(source: str, target: str, missing: LakeferryError) -> RedirectTargetMissing:
-    """Return the error for a redirect to a place without a table."""
-    return RedirectTargetMissing(
-        f"the redirect of {source} leads to {target}, where there is no table",
-        cause=str(missing),
-        remedy=f"restore the target from a copy; {lineage.way_out(source)}",
-        location=source,
-        target=target,
-    )
-
-
 def redirect_of(
     state: TableState, place: str, warn: Callable[[str], None] = lambda _: None
 ) -> Redirect | None:
@@ -387,164 +377,10 @@ def redirect_of(
     return found
 
 
-def find_in_catalog(
-    catalog: Callable[[str], Catalog],
-    redirect: Redirect,
-    source: str,
-    grant: GrantAccess = ungranted,
-    *,
-    finds_name: bool = False,
-) -> CatalogTable:
-    """Return the target's table in the catalog; pass the catalog's access to ``grant``.
-
-    A renamed table is returned with its id as its name: finding the new name may take hundreds
-    of requests, and is only done if ``finds_name``. The result may be a table with another id
-    that has the name now: the caller has to check its history.
-    """
-    target = redirect.target
-    assert target is not None
-    kind = target.kind.catalog
-    assert kind is not None
-    try:
-        asked = catalog(kind)
-        found = _find(asked, target, anew=lineage.is_recorded(redirect))
-    except (CatalogUnavailable, Forbidden) as silent:
-        # Some catalogs say of a table that was dropped what they say of one that we may not see.
-        raise type(silent)(
-            silent.message,
-            cause=silent.cause,
-            remedy=f"{silent.remedy or 'try again later'}; {lineage.way_out(source)}",
-            **silent.fields,
-        ) from silent
-    if found is None:
-        remedy = lineage.way_out(source)
-        if target.table_id is None or lineage.is_recorded(redirect):
-            remedy = (
-                f"register the table's location again: lakeferry catalog register {target} "
-                f"LOCATION; {remedy}"
-            )
-        raise RedirectTargetMissing(
-            f"the redirect of {source} leads to {target}, which the catalog doesn't have",
-            remedy=remedy,
-            location=source,
-            target=str(target),
-        )
-    found = replace(found, location=normalise(found.location))
-    if found.name == target.table_id and (finds_name or _may_be_managed(redirect, found)):
-        # If the name isn't found, the id is shown. A managed table is opened by its name.
-        with suppress(LakeferryError):
-            now = asked.find_id(target.table_id, target.metastore_id, target.name)
-            found = replace(now, location=found.location) if now is not None else found
-    grant(found.location, asked.access(found))
-    return found
-
-
-def _may_be_managed(redirect: Redirect, found: CatalogTable) -> bool:
-    """Return whether a target that was found by its id may be a managed table.
-
-    An entry that another program wrote doesn't tell. Unity Catalog names the folder of a managed
-    table after its id.
-    """
-    journal = redirect.journal
-    if journal is not None and (journal.managed is not None or journal.data is Data.EXISTING):
-        return True
-    return found.location.rpartition("/")[2].lower() == found.table_id.lower()
-
-
-def _find(asked: Catalog, target: RedirectTarget, *, anew: bool) -> CatalogTable | None:
-    """Return the table with a target's id or, if ``anew`` and the id is gone, its last name.
-
-    ``anew`` allows a table that was dropped and registered again, which has another id.
-    """
-    if target.table_id is None:
-        assert target.name is not None
-        return asked.find_to_open(target.name)
-    named, failed = None, None
-    if target.name is not None:
-        # A lookup by name also costs one request, and shows whether the name is still right.
-        try:
-            named = asked.find_to_open(target.name)
-        except NotATable:
-            pass
-        except LakeferryError as error:
-            failed = error
-        if named is not None and named.is_same(target.table_id, target.metastore_id):
-            return named
-    place = asked.locate_id(target.table_id, target.metastore_id)
-    if place is None and anew and failed is not None:
-        # The lookup by name failed, so the table may still exist: don't report it as gone.
-        raise failed
-    if place is None:
-        return named if anew else None
-    return CatalogTable(target.table_id, normalise(place), target.table_id, target.metastore_id)
-
-
-def _catalog_managed(place: str, managed: tuple[str, ...], name: str | None) -> CatalogManaged:
-    """Return the error for a catalog-managed table."""
-    return CatalogManaged(
-        f"{name or place} is managed by its catalog",
-        cause=f"its protocol has {', '.join(managed)}: commits that the catalog has accepted may "
-        "not be in the log yet, so a reader of the path may get wrong data",
-        remedy=f"open it by its name{f', {name},' if name else ''} with a client that asks the "
-        f"catalog: lakeferry.open('unity:{name or 'CATALOG.SCHEMA.TABLE'}'), or Spark with Unity "
-        "Catalog's connector",
-        name=name,
-        location=place,
-        features=list(managed),
-    )
-
-
 def _catalog_of_the_environment(kind: str) -> Catalog:
     from lakeferry.catalogs import open_catalog
 
     return open_catalog(kind)
-
-
-def _unreadable(broken: CorruptLog, place: str) -> CorruptLog:
-    """Return the error for a table whose newest version can't be read.
-
-    It is unknown then whether it is redirected. Its older versions may be readable.
-    """
-    first = f"{broken.remedy}; " if broken.remedy else ""
-    return type(broken)(
-        broken.message,
-        cause=broken.cause,
-        remedy=f"{first}an older version can be read without following redirects: give "
-        "--version N and --no-follow (version=N, follow=False in Python)",
-        **{"location": place, **broken.fields},
-    )
-
-
-def _withdrawn(source: str, redirect: Redirect) -> RedirectTargetReplaced:
-    return RedirectTargetReplaced(
-        f"the redirect of {source} to {redirect.target} has ended",
-        cause="it was withdrawn, and a RESTORE has brought its entry back",
-        remedy=f"'lakeferry redirect disable {shell_safe(source)}' makes {source} an "
-        "ordinary table again, with all its rows",
-        location=source,
-        target=str(redirect.target),
-    )
-
-
-def _in_progress(place: str, state: RedirectState) -> RedirectInProgress:
-    what = "set up" if state is RedirectState.ENABLING else "withdrawn"
-    return RedirectInProgress(
-        f"{place} can't be written to now",
-        cause=f"its redirect is being {what} ({state.value})",
-        remedy=f"try again in a moment; 'lakeferry redirect status {shell_safe(place)}' shows "
-        "its progress",
-        location=place,
-        state=state.value,
-    )
-
-
-def _cycle(chain: list[str], why: str) -> RedirectCycle:
-    return RedirectCycle(
-        f"the redirects from {chain[0]} never end at a table",
-        cause=f"{why}: {' -> '.join(chain)}",
-        remedy=f"end one of these redirects: lakeferry redirect disable {shell_safe(chain[-2])}",
-        chain=chain,
-    )
 
 
 _resolvers: dict[tuple[tuple[str, str], ...], tuple[Resolver, Places]] = {}

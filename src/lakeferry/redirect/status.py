@@ -11,10 +11,11 @@ from lakeferry.redirect import lineage, read_entry, received_entries, redirect_f
 from lakeferry.redirect.enable import unfinished_move as unfinished
 from lakeferry.redirect.enable.unfinished_move import Unfinished
 from lakeferry.redirect.entry import Redirect
+from lakeferry.redirect.following_errors import target_missing
 from lakeferry.redirect.no_redirect_rules import Rule
 from lakeferry.redirect.redirect_context import Setting
-from lakeferry.redirect.resolve import find_in_catalog, target_missing
 from lakeferry.redirect.states import RedirectState
+from lakeferry.redirect.target_in_catalog import find_in_catalog
 from lakeferry.storage.uris import shell_safe
 from lakeferry.table import DeltaLog
 

@@ -73,7 +73,7 @@ def a_compacted_log_that_is_not_reconciled_is_replaced_by_its_commits(witness: W
 
 
 @follows(
-    "resolve.py: {}an older version can be read without following redirects: give "
+    "following_errors.py: {}an older version can be read without following redirects: give "
     "--version N and --no-follow (version=N, follow=False in Python)"
 )
 def an_older_version_is_read_where_the_newest_is_broken(witness: Witness) -> None:

@@ -167,7 +167,7 @@ def a_managed_table_that_is_there_comes_back(witness: Witness) -> None:
 
 
 @follows(
-    "resolve.py: open it by its name{} with a client that asks the catalog: "
+    "following_errors.py: open it by its name{} with a client that asks the catalog: "
     "lakeferry.open('unity:{}'), or Spark with Unity Catalog's connector"
 )
 def a_managed_table_has_no_path_but_a_name(witness: Witness) -> None:

@@ -210,7 +210,9 @@ def a_place_whose_move_nobody_remembers_is_cleared_by_hand(witness: Witness) -> 
     witness.done("redirect", "enable", other, witness.lake.uri("n"))
 
 
-@follows("resolve.py: try again in a moment; 'lakeferry redirect status {}' shows its progress")
+@follows(
+    "following_errors.py: try again in a moment; 'lakeferry redirect status {}' shows its progress"
+)
 def a_table_that_is_moving_is_written_to_later(witness: Witness) -> None:
     source = begun(witness)
     witness.raises(lambda: witness.lake.table("t").resolve(write=True))
@@ -271,7 +273,7 @@ def a_move_to_a_place_that_is_out_of_reach_is_forgotten(witness: Witness) -> Non
 # --- Entries of other programs -------------------------------------------------------------
 
 
-@follows("resolve.py: end one of these redirects: lakeferry redirect disable {}")
+@follows("following_errors.py: end one of these redirects: lakeferry redirect disable {}")
 def a_circle_is_broken(witness: Witness) -> None:
     for name, other in (("x", "y"), ("y", "x")):
         value = entry(witness.lake.uri(other))

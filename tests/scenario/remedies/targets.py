@@ -12,9 +12,10 @@ from tests.support.remedies import Witness, follows
 
 LINEAGE = "lineage.py: if the table that moved was kept elsewhere, put it back there; {}"
 UNNAMED = (
-    "resolve.py: register the table's location again: lakeferry catalog register {} LOCATION; {}"
+    "target_in_catalog.py: register the table's location again: lakeferry catalog register {} "
+    "LOCATION; {}"
 )
-UNANSWERED = "resolve.py: {}; {}"
+UNANSWERED = "target_in_catalog.py: {}; {}"
 
 
 def moved(witness: Witness, *words: str) -> str:
@@ -97,7 +98,7 @@ def a_target_that_was_replaced_is_put_back(witness: Witness) -> None:
     assert witness.done("redirect", "disable", source)["state"] == "NORMAL"
 
 
-@follows("resolve.py: restore the target from a copy; {}")
+@follows("following_errors.py: restore the target from a copy; {}")
 def a_target_that_is_gone_is_given_up(witness: Witness) -> None:
     for mode in ("reader-writer", "writer-only"):
         shutil.rmtree(witness.lake.folder / "t", ignore_errors=True)

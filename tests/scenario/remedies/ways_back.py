@@ -422,7 +422,7 @@ def a_data_file_of_another_size_is_restored(witness: Witness) -> None:
 
 
 @follows(
-    "resolve.py: 'lakeferry redirect disable {}' makes {} an ordinary table again, with "
+    "following_errors.py: 'lakeferry redirect disable {}' makes {} an ordinary table again, with "
     "all its rows"
 )
 def an_entry_that_a_restore_brought_back_is_removed(witness: Witness) -> None:

@@ -26,7 +26,7 @@ from lakeferry.redirect.disable import lost_files, source_divergence
 from lakeferry.redirect.disable.withdrawal import Withdrawal
 from lakeferry.redirect.disable.withdrawn_target import is_closed
 from lakeferry.redirect.entry import Journal, Redirect
-from lakeferry.redirect.resolve import target_missing
+from lakeferry.redirect.following_errors import target_missing
 from lakeferry.redirect.states import RedirectState
 from lakeferry.storage.uris import same_place, shell_safe
 from lakeferry.table.put_commit import Committed

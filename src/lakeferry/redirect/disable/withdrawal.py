@@ -22,9 +22,9 @@ from lakeferry.redirect import (
     steps,
 )
 from lakeferry.redirect.entry import Data, Journal, Redirect
+from lakeferry.redirect.following_errors import target_missing
 from lakeferry.redirect.managed_target import ManagedTarget
 from lakeferry.redirect.redirect_context import Setting
-from lakeferry.redirect.resolve import target_missing
 from lakeferry.redirect.states import RedirectState
 from lakeferry.storage.uris import shell_safe
 from lakeferry.table import DeltaLog

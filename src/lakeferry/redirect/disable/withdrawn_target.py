@@ -6,9 +6,10 @@ from lakeferry.errors import Forbidden, NotATable, RedirectTargetMissing, TableN
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.redirect import lineage, move
 from lakeferry.redirect.entry import Redirect
+from lakeferry.redirect.following_errors import target_missing
 from lakeferry.redirect.redirect_context import Setting
-from lakeferry.redirect.resolve import find_in_catalog, target_missing
 from lakeferry.redirect.states import RedirectState
+from lakeferry.redirect.target_in_catalog import find_in_catalog
 from lakeferry.table import DeltaLog
 
 
