@@ -14,7 +14,7 @@ import msgspec
 
 from lakeferry.catalogs import Catalog, GrantAccess, open_catalog, ungranted
 from lakeferry.errors import CorruptLog, LakeferryError, ObjectNotFound
-from lakeferry.log import actions, features, paths, properties, timestamps
+from lakeferry.log import actions, features, paths, properties, protocol_oddities, timestamps
 from lakeferry.log.actions import Metadata, Protocol
 from lakeferry.log.checksum import contradictions
 from lakeferry.log.lines import Lines
@@ -240,8 +240,8 @@ def _about_protocol(found: Snapshot | TableState, *, asks_catalog: bool) -> Iter
                 f"feature {row.name} keeps commits or files outside of the log: the output may "
                 "be incomplete",
             )
-    for oddity in features.warnings(found.protocol, found.metadata.configuration):
-        if oddity.oddity is not features.Oddity.ACTIVE_WITHOUT_FEATURE:
+    for oddity in protocol_oddities.warnings(found.protocol, found.metadata.configuration):
+        if oddity.oddity is not protocol_oddities.Oddity.ACTIVE_WITHOUT_FEATURE:
             yield Finding(oddity.oddity.name.lower(), oddity.message)
         else:
             yield Finding("property_without_feature", oddity.message)

@@ -28,14 +28,15 @@ from lakeferry.log import (
     file_actions,
     paths,
     properties,
+    protocol_oddities,
     row_ids,
     stats,
     timestamps,
 )
 from lakeferry.log.actions import CommitInfo, DomainMetadata, Metadata, Protocol, Txn
 from lakeferry.log.checksum import Checksum
-from lakeferry.log.features import Oddity
 from lakeferry.log.lines import ORDER
+from lakeferry.log.protocol_oddities import DELTA_SPARK_ACCEPTS, Oddity
 
 _ROW_BATCH = 16_384
 _FILE_COUNTS = frozenset(
@@ -187,9 +188,9 @@ def _check(transaction: Transaction, head: LogHead, protocol: Protocol, metadata
             f"the domain {row_ids.DOMAIN} can't be set",
             cause="Lakeferry computes it from the files that are added",
         )
-    before = set(features.warnings(head.protocol, head.metadata.configuration))
-    for odd in features.warnings(protocol, metadata.configuration):
-        if odd not in before and odd.oddity not in features.DELTA_SPARK_ACCEPTS:
+    before = set(protocol_oddities.warnings(head.protocol, head.metadata.configuration))
+    for odd in protocol_oddities.warnings(protocol, metadata.configuration):
+        if odd not in before and odd.oddity not in DELTA_SPARK_ACCEPTS:
             raise FeatureRequired(
                 "after the commit, the table would violate the specification",
                 cause=odd.message,

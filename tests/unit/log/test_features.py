@@ -5,14 +5,11 @@ from __future__ import annotations
 import pytest
 
 from lakeferry.errors import UnsupportedFeature
-from lakeferry.log.actions import Protocol
 from lakeferry.log.features import (
-    DELTA_SPARK_ACCEPTS,
     FEATURES,
     REDIRECT_FEATURES,
     Drop,
     FeatureKind,
-    Oddity,
     check_carriable,
     check_readable,
     check_writable,
@@ -20,8 +17,8 @@ from lakeferry.log.features import (
     implied_features,
     in_force,
     unsupported_features,
-    warnings,
 )
+from tests.support.protocols import protocol_of
 
 FOUR = "appendOnly invariants checkConstraints changeDataFeed generatedColumns"
 # The appendix of the protocol, and what its sections add.
@@ -32,20 +29,6 @@ SPECIFIED = {
     "reader-writer": "columnMapping deletionVectors timestampNtz v2Checkpoint catalogManaged "
     "vacuumProtocolCheck variantType variantShredding typeWidening",
 }
-
-
-def _protocol(
-    reader: int,
-    writer: int,
-    readers: str | None = None,
-    writers: str | None = None,
-) -> Protocol:
-    return Protocol(
-        reader,
-        writer,
-        None if readers is None else tuple(readers.split()),
-        None if writers is None else tuple(writers.split()),
-    )
 
 
 @pytest.mark.parametrize("kind", list(FeatureKind))
@@ -109,21 +92,21 @@ def test_we_drop_what_delta_spark_drops_and_a_few_more() -> None:
     ],
 )
 def test_versions_imply_features(reader: int, writer: int, implied: str) -> None:
-    assert implied_features(_protocol(reader, writer)) == set(implied.split())
+    assert implied_features(protocol_of(reader, writer)) == set(implied.split())
 
 
 def test_named_features_replace_implied_ones_from_writer_seven_on() -> None:
-    assert implied_features(_protocol(1, 7, None, "")) == set()
-    assert implied_features(_protocol(2, 7, None, "columnMapping")) == {"columnMapping"}
-    assert implied_features(_protocol(3, 7, "deletionVectors", "deletionVectors")) == {
+    assert implied_features(protocol_of(1, 7, None, "")) == set()
+    assert implied_features(protocol_of(2, 7, None, "columnMapping")) == {"columnMapping"}
+    assert implied_features(protocol_of(3, 7, "deletionVectors", "deletionVectors")) == {
         "deletionVectors"
     }
 
 
 def test_a_name_counts_even_where_its_list_should_not_be() -> None:
-    assert "future" in implied_features(_protocol(1, 2, "future", None))
+    assert "future" in implied_features(protocol_of(1, 2, "future", None))
     with pytest.raises(UnsupportedFeature):
-        check_readable(_protocol(1, 2, "future", None))
+        check_readable(protocol_of(1, 2, "future", None))
 
 
 @pytest.mark.parametrize(
@@ -140,7 +123,7 @@ def test_a_name_counts_even_where_its_list_should_not_be() -> None:
     ],
 )
 def test_features_of_data_files_do_not_keep_us_from_reading_and_writing(names: str) -> None:
-    protocol = _protocol(3, 7, names, names)
+    protocol = protocol_of(3, 7, names, names)
     check_readable(protocol)
     check_writable(protocol)
     assert unsupported_features(protocol) == ()
@@ -148,7 +131,7 @@ def test_features_of_data_files_do_not_keep_us_from_reading_and_writing(names: s
 
 @pytest.mark.parametrize("name", ["catalogManaged", "catalogOwned-preview", "adaptiveMetadata"])
 def test_a_log_that_is_not_the_whole_truth_is_refused_by_name(name: str) -> None:
-    protocol = _protocol(3, 7, name, name)
+    protocol = protocol_of(3, 7, name, name)
     for check in (check_carriable, check_readable, check_writable):
         with pytest.raises(UnsupportedFeature, match=name) as refused:
             check(protocol)
@@ -157,14 +140,14 @@ def test_a_log_that_is_not_the_whole_truth_is_refused_by_name(name: str) -> None
 
 
 def test_coordinated_commits_are_refused_although_readers_need_not_know_them() -> None:
-    protocol = _protocol(1, 7, None, "coordinatedCommits-preview appendOnly")
+    protocol = protocol_of(1, 7, None, "coordinatedCommits-preview appendOnly")
     with pytest.raises(UnsupportedFeature) as refused:
         check_readable(protocol)
     assert refused.value.fields["features"] == ["coordinatedCommits-preview"]
 
 
 def test_an_unknown_writer_feature_is_carried_and_read_and_not_written() -> None:
-    protocol = _protocol(1, 7, None, "zebra appendOnly aardvark")
+    protocol = protocol_of(1, 7, None, "zebra appendOnly aardvark")
     check_carriable(protocol)
     check_readable(protocol)
     with pytest.raises(UnsupportedFeature) as refused:
@@ -175,7 +158,7 @@ def test_an_unknown_writer_feature_is_carried_and_read_and_not_written() -> None
 
 
 def test_an_unknown_reader_feature_is_none_of_the_three() -> None:
-    protocol = _protocol(3, 7, "zebra", "zebra")
+    protocol = protocol_of(3, 7, "zebra", "zebra")
     for check in (check_carriable, check_readable, check_writable):
         with pytest.raises(UnsupportedFeature, match="zebra"):
             check(protocol)
@@ -187,65 +170,24 @@ def test_an_unknown_reader_feature_is_none_of_the_three() -> None:
 
 def test_names_compare_with_letter_case() -> None:
     with pytest.raises(UnsupportedFeature, match="DeletionVectors"):
-        check_readable(_protocol(3, 7, "DeletionVectors", "DeletionVectors"))
+        check_readable(protocol_of(3, 7, "DeletionVectors", "DeletionVectors"))
 
 
 def test_versions_that_do_not_exist_yet_are_refused() -> None:
     with pytest.raises(UnsupportedFeature, match="minReaderVersion=99") as refused:
-        check_readable(_protocol(99, 7, "", ""))
+        check_readable(protocol_of(99, 7, "", ""))
     assert refused.value.fields["features"] == ["minReaderVersion=99"]
-    check_readable(_protocol(1, 8, None, ""))
+    check_readable(protocol_of(1, 8, None, ""))
     with pytest.raises(UnsupportedFeature, match="minWriterVersion=8"):
-        check_writable(_protocol(1, 8, None, ""))
-    assert unsupported_features(_protocol(4, 8, "", "")) == (
+        check_writable(protocol_of(1, 8, None, ""))
+    assert unsupported_features(protocol_of(4, 8, "", "")) == (
         "minReaderVersion=4",
         "minWriterVersion=8",
     )
 
 
 def test_rows_in_force_come_sorted() -> None:
-    assert [row.name for row in in_force(_protocol(1, 2))] == ["appendOnly", "invariants"]
-
-
-@pytest.mark.parametrize(
-    ("protocol", "expected"),
-    [
-        (_protocol(1, 2), []),
-        (_protocol(2, 3), []),
-        (_protocol(2, 7, None, "columnMapping"), []),
-        (_protocol(3, 7, "deletionVectors", "deletionVectors appendOnly"), []),
-        (_protocol(2, 7, "", ""), [Oddity.READER_LIST_WITHOUT_VERSION]),
-        (_protocol(1, 2, None, ""), [Oddity.WRITER_LIST_WITHOUT_VERSION]),
-        (_protocol(3, 7, None, ""), [Oddity.READER_LIST_MISSING]),
-        (_protocol(1, 7), [Oddity.WRITER_LIST_MISSING]),
-        (_protocol(3, 6, ""), [Oddity.READER_AHEAD_OF_WRITER]),
-        (_protocol(0, 2), [Oddity.VERSION_BELOW_ONE]),
-        (_protocol(3, 7, "deletionVectors", ""), [Oddity.READER_ONLY]),
-        (_protocol(3, 7, "", "deletionVectors"), [Oddity.NOT_FOR_READERS]),
-        (_protocol(1, 7, None, "columnMapping"), [Oddity.NOT_FOR_READERS]),
-        (_protocol(3, 7, "appendOnly", "appendOnly"), [Oddity.FOR_READERS_TOO]),
-        (_protocol(1, 7, None, "rowTracking"), [Oddity.DEPENDENCY_MISSING]),
-    ],
-)
-def test_oddities_are_values_and_not_errors(protocol: Protocol, expected: list[Oddity]) -> None:
-    assert [warning.oddity for warning in warnings(protocol)] == expected
-
-
-def test_oddities_name_their_features() -> None:
-    (warning,) = warnings(_protocol(3, 7, "", "v2Checkpoint deletionVectors"))
-    assert warning.features == ("deletionVectors", "v2Checkpoint")
-    assert warning.message.startswith("deletionVectors, v2Checkpoint: ")
-    assert warning.oddity in DELTA_SPARK_ACCEPTS
-
-
-def test_properties_without_their_feature_are_reported_where_features_are_named() -> None:
-    properties = {"delta.redirectWriterOnly": "{}", "delta.enableTypeWidening": "TRUE"}
-    (warning,) = warnings(
-        _protocol(3, 7, "typeWidening-preview", "typeWidening-preview"), properties
-    )
-    assert warning.oddity is Oddity.ACTIVE_WITHOUT_FEATURE
-    assert warning.features == ("redirectWriterOnly",)
-    assert warnings(_protocol(1, 2), {"delta.enableChangeDataFeed": "true"}) == ()
+    assert [row.name for row in in_force(protocol_of(1, 2))] == ["appendOnly", "invariants"]
 
 
 @pytest.mark.parametrize(
