@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 
 from lakeferry.log import paths
-from lakeferry.log.catalog_changes import TABLE_ID_PROPERTY
+from lakeferry.log.features import TABLE_ID_PROPERTY
 from lakeferry.table.managed import ManagedStore, RatifiedCommit
 from tests.support.history import Commit, History, KeepTime, SetProperties, Upgrade
 from tests.support.stored_catalog import STATE, Kept, StoredCatalog

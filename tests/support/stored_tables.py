@@ -34,7 +34,8 @@ from lakeferry.errors import (
     TableNotFound,
 )
 from lakeferry.log.actions import Metadata
-from lakeferry.log.catalog_changes import TABLE_ID_PROPERTY, CatalogChanges, changes_of
+from lakeferry.log.catalog_changes import CatalogChanges, changes_of
+from lakeferry.log.features import TABLE_ID_PROPERTY
 from lakeferry.log.latest_actions import LatestActions
 from lakeferry.redirect.enable.preflight import Request
 from lakeferry.redirect.entry import RedirectTarget, TargetKind

@@ -15,7 +15,8 @@ from lakeferry.catalogs.managed_tables import (
 )
 from lakeferry.errors import TableNotFound
 from lakeferry.log.actions import Metadata
-from lakeferry.log.catalog_changes import TABLE_ID_PROPERTY, CatalogChanges
+from lakeferry.log.catalog_changes import CatalogChanges
+from lakeferry.log.features import TABLE_ID_PROPERTY
 from lakeferry.table.managed import CatalogHead, CommitCatalog, Proposal, Verdict
 
 MADE_UP = "memory://chosen-by-the-catalog/"

@@ -29,9 +29,6 @@ _DOMAIN_PROPERTIES = {
 }
 """The domains that a catalog keeps, and the property that it derives from each."""
 
-TABLE_ID_PROPERTY = "io.unitycatalog.tableId"
-"""The property with the id that Unity Catalog has given to a managed table."""
-
 _DERIVED = frozenset(
     {
         *_DOMAIN_PROPERTIES.values(),

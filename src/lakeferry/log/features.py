@@ -292,6 +292,17 @@ REDIRECT_PROPERTIES = frozenset(
 )
 """The properties in which redirect entries are, in all dialects."""
 
+MANAGED = "catalogManaged"
+"""The feature by which a catalog decides about a table's commits."""
+CATALOG_FEATURES = frozenset({MANAGED, "catalogOwned-preview"})
+"""The same feature by its present and its former name."""
+GONE_WITH_CATALOG = frozenset({"vacuumProtocolCheck"})
+"""Features that a catalog requires, and on which nothing in a log depends."""
+TABLE_ID_PROPERTY = "io.unitycatalog.tableId"
+"""The property with the id that Unity Catalog has given to a managed table."""
+CATALOG_PROPERTIES = frozenset({TABLE_ID_PROPERTY, f"delta.feature.{MANAGED}"})
+"""The properties that bind a table to its catalog."""
+
 
 def feature(name: str, *, of_readers: bool) -> Feature:
     """Return the registry's row for ``name``, or a row for an unknown feature.
@@ -311,11 +322,6 @@ def feature(name: str, *, of_readers: bool) -> Feature:
         write=False,
         known=False,
     )
-
-
-MANAGED = "catalogManaged"
-"""The feature by which a catalog decides about a table's commits."""
-_OF_CATALOGS = frozenset({MANAGED, "catalogOwned-preview"})
 
 
 def implied_features(protocol: Protocol) -> frozenset[str]:
@@ -364,7 +370,7 @@ def unsupported_features(protocol: Protocol, *, asks_catalog: bool = False) -> t
 
 def catalog_managed(protocol: Protocol) -> tuple[str, ...]:
     """Return the features by which a catalog controls the table's commits; usually none."""
-    return tuple(sorted(_OF_CATALOGS & implied_features(protocol)))
+    return tuple(sorted(CATALOG_FEATURES & implied_features(protocol)))
 
 
 def check_carriable(protocol: Protocol) -> None:

@@ -25,14 +25,16 @@ import pyarrow.parquet as pq
 
 from lakeferry.errors import CorruptLog
 from lakeferry.log.actions import Protocol
-from lakeferry.log.catalog_changes import TABLE_ID_PROPERTY
-from lakeferry.log.features import MANAGED
+from lakeferry.log.features import (
+    CATALOG_PROPERTIES,
+    GONE_WITH_CATALOG,
+    MANAGED,
+    TABLE_ID_PROPERTY,
+)
 from lakeferry.log.rewrite.row_rewrite import child_column, rewrite_batches, with_fields
 
 _FEATURE_LISTS = ("readerFeatures", "writerFeatures")
-_FEATURES = frozenset({MANAGED, "vacuumProtocolCheck"})
-"""What leaves a protocol that has the first of them."""
-_PROPERTIES = frozenset({TABLE_ID_PROPERTY, f"delta.feature.{MANAGED}"})
+_FEATURES = GONE_WITH_CATALOG | {MANAGED}
 _TRACES = (MANAGED.encode(), TABLE_ID_PROPERTY.encode(), b"\\u")
 """One of these is in every line that has to change; an escape may spell any of them."""
 _COLUMNS = ("protocol", "metaData")
@@ -113,7 +115,7 @@ def _metadata(fields: Mapping[str, msgspec.Raw]) -> dict[str, Any] | None:
     if name not in fields:
         return None
     old = msgspec.json.decode(fields[name], type=dict[str, msgspec.Raw] | None) or {}
-    kept = {key: value for key, value in old.items() if key not in _PROPERTIES}
+    kept = {key: value for key, value in old.items() if key not in CATALOG_PROPERTIES}
     return {**fields, name: kept} if kept.keys() != old.keys() else None
 
 
@@ -149,7 +151,9 @@ def _column(column: pa.Array, name: str) -> pa.Array:
     if not present:
         return column
     if name == "metaData":
-        return _changed(column, ("configuration",), present, lambda one: one[0] not in _PROPERTIES)
+        return _changed(
+            column, ("configuration",), present, lambda one: one[0] not in CATALOG_PROPERTIES
+        )
     named = [field for field in _FEATURE_LISTS if field in cast(pa.StructType, column.type).names]
     lists = [child_column(column, field).to_pylist() for field in named]
     managed = [index for index in present if any(MANAGED in (one[index] or ()) for one in lists)]

@@ -25,7 +25,6 @@ import pyarrow as pa
 
 from lakeferry.log import actions, features, paths, protocols, timestamps
 from lakeferry.log.actions import Metadata, Protocol
-from lakeferry.log.catalog_changes import TABLE_ID_PROPERTY
 from lakeferry.log.features import implied_features
 from lakeferry.log.lines import Lines
 from lakeferry.log.protocols import Versions
@@ -35,8 +34,7 @@ from lakeferry.redirect.entry import Redirect
 from lakeferry.redirect.managed_target import ManagedTarget
 from lakeferry.redirect.redirect_commits import Bare
 
-_OF_CATALOGS = frozenset({"catalogManaged", "catalogOwned-preview"})
-_IN_NO_COMMIT = frozenset({"v2Checkpoint", "vacuumProtocolCheck"})
+_IN_NO_COMMIT = features.GONE_WITH_CATALOG | {"v2Checkpoint"}
 _VECTORS = "deletionVectors"
 _TIMESTAMPS = "inCommitTimestamp"
 _OF_WRITERS = (
@@ -108,7 +106,7 @@ class ManagedReturn:
 
     def _protocol(self, theirs: Protocol, own: Protocol, *, vectors: bool, timed: bool) -> Protocol:
         added = frozenset(self.managed.features) - implied_features(own)
-        gone = (added & _IN_NO_COMMIT) | _OF_CATALOGS | features.REDIRECT_FEATURES
+        gone = (added & _IN_NO_COMMIT) | features.CATALOG_FEATURES | features.REDIRECT_FEATURES
         if not vectors:
             gone |= added & {_VECTORS}
         if not timed:
@@ -116,8 +114,8 @@ class ManagedReturn:
         return protocols.without_features(theirs, gone, self.before)
 
     def _metadata(self, theirs: Metadata, own: Metadata) -> Metadata:
-        configuration = dialects.without_redirect(theirs)
-        configuration.pop(TABLE_ID_PROPERTY, None)
+        unredirected = dialects.without_redirect(theirs).items()
+        configuration = {k: v for k, v in unredirected if k not in features.CATALOG_PROPERTIES}
         required = self.managed.properties
         as_required = [
             name
