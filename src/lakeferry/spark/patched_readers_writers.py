@@ -49,8 +49,8 @@ def reader_writer_patches() -> list[Patch]:
         (DataStreamReader, "load", _load),
         (DataFrameReader, "table", _table),
         (DataStreamReader, "table", _stream_of_table),
-        (DataFrameWriter, "save", _save),
-        (DataStreamWriter, "start", _start),
+        (DataFrameWriter, "save", _writing_to("WRITE", write_by_name)),
+        (DataStreamWriter, "start", _writing_to("STREAMING UPDATE", start_by_name)),
         (DataFrameWriter, "insertInto", patch_writing("WRITE")),
         (DataFrameWriter, "saveAsTable", _save_as_table),
         (DataStreamWriter, "toTable", _to_table),
@@ -304,30 +304,22 @@ def _stream_of_table(original: Method) -> Method:
     return table
 
 
-def _save(original: Method) -> Method:
-    @functools.wraps(original)
-    def save(
-        self: Any, path: str | None = None, format: str | None = None, *more: Any, **named: Any
-    ) -> Any:
-        path, place = _with_place(self, path, format, named, "WRITE")
-        if place is not None:
-            return write_by_name(self, place, format, *more, **named)
-        return original(self, path, format, *more, **named)
+def _writing_to(operation: str, by_name: Method) -> Callable[[Method], Method]:
+    """Patch a method that takes the path to write; ``by_name`` writes to a table by its name."""
 
-    return save
+    def patch(original: Method) -> Method:
+        @functools.wraps(original)
+        def write(
+            self: Any, path: str | None = None, format: str | None = None, *more: Any, **named: Any
+        ) -> Any:
+            path, place = _with_place(self, path, format, named, operation)
+            if place is not None:
+                return by_name(self, place, format, *more, **named)
+            return original(self, path, format, *more, **named)
 
+        return write
 
-def _start(original: Method) -> Method:
-    @functools.wraps(original)
-    def start(
-        self: Any, path: str | None = None, format: str | None = None, *more: Any, **named: Any
-    ) -> Any:
-        path, place = _with_place(self, path, format, named, "STREAMING UPDATE")
-        if place is not None:
-            return start_by_name(self, place, format, *more, **named)
-        return original(self, path, format, *more, **named)
-
-    return start
+    return patch
 
 
 def patch_writing(operation: str) -> Callable[[Method], Method]:
