@@ -167,11 +167,26 @@ class CopyTotals:
     skipped: int
     missing_count: int
     missing: tuple[str, ...]
-    """Paths as the source's log has them; at most a thousand."""
+    """Paths as the source's log has them; at most a thousand from one copy."""
     renamed: int = 0
     """How many references have a different path at the target."""
     by_store_bytes: int = 0
     """How many of the bytes the stores copied themselves, without sending them here."""
+
+    def plus(self, more: CopyTotals) -> CopyTotals:
+        """Return the totals of both copies."""
+        return CopyTotals(
+            self.objects + more.objects,
+            self.bytes + more.bytes,
+            self.skipped + more.skipped,
+            self.missing_count + more.missing_count,
+            self.missing + more.missing,
+            self.renamed + more.renamed,
+            self.by_store_bytes + more.by_store_bytes,
+        )
+
+
+NOTHING_COPIED = CopyTotals(0, 0, 0, 0, ())
 
 
 @dataclass(frozen=True, slots=True)

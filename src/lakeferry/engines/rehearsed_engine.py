@@ -13,6 +13,7 @@ from itertools import chain
 import pyarrow as pa
 
 from lakeferry.engine import (
+    NOTHING_COPIED,
     CheckPlan,
     CheckTotals,
     CopyPlan,
@@ -58,7 +59,7 @@ class RehearsedEngine(LocalEngine):
     def copy(self, plan: CopyPlan, observer: Observer = unobserved) -> CopyTotals:  # noqa: ARG002
         """Record what would be copied; nothing is counted."""
         self._copies.append(plan)
-        return CopyTotals(0, 0, 0, 0, ())
+        return NOTHING_COPIED
 
     def copy_log(
         self,

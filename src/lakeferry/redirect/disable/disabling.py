@@ -18,7 +18,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 
-from lakeferry.engine import CopyTotals
+from lakeferry.engine import NOTHING_COPIED
 from lakeferry.errors import (
     CatalogUnavailable,
     CorruptLog,
@@ -117,11 +117,11 @@ def disable(
         str(redirect.target),
         version,
         True,
-        way.objects,
-        way.bytes,
+        way.copied.objects,
+        way.copied.bytes,
         blocked_ms,
         kept=way.kept,
-        by_store_bytes=way.by_store_bytes,
+        by_store_bytes=way.copied.by_store_bytes,
     )
 
 
@@ -310,7 +310,7 @@ def _disable_existing(
             remedy="leave out --remove-target",
         )
     check_existing_target(setting, source, state, redirect)
-    copied = CopyTotals(0, 0, 0, 0, ())
+    copied = NOTHING_COPIED
     if options.bring_back and redirect.state is RedirectState.READY:
         target = setting.log(target_place(setting, redirect, source.store.uri))
         bring_back_existing.check_bring_back(redirect, source.store.uri, target)

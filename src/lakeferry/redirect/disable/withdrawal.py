@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lakeferry.engine import CopyPlan
+from lakeferry.engine import NOTHING_COPIED, CopyPlan
 from lakeferry.errors import InvalidInput, NotATable, RedirectSpecInvalid, TableNotFound
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.log.rewrite import Fetched, Homeward, PlacedPaths, Returned, Rewrite
@@ -78,9 +78,7 @@ class Withdrawal:
         self.target = target
         self.redirect = redirect
         self.options = options
-        self.objects = 0
-        self.bytes = 0
-        self.by_store_bytes = 0
+        self.copied = NOTHING_COPIED
         self.locked_version = -1
         self.ended_version = -1
         journal = redirect.journal
@@ -196,9 +194,7 @@ class Withdrawal:
             self.target.store.config, self.source.store.config, segment, self.rename, resumed
         )
         totals = engine.copy(plan, self.setting.observer)
-        self.objects += totals.objects
-        self.bytes += totals.bytes
-        self.by_store_bytes += totals.by_store_bytes
+        self.copied = self.copied.plus(totals)
         if totals.missing_count:
             self._refuse_lost(segment.version)
 

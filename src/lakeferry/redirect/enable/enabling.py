@@ -295,9 +295,9 @@ def finish_enable(move: Move, crossing: Crossing) -> Outcome:
         str(move.redirect.target) if ended is RedirectState.READY else None,
         move.version + 1,
         True,
-        crossing.objects,
-        crossing.bytes,
-        by_store_bytes=crossing.by_store_bytes,
+        crossing.copied.objects,
+        crossing.copied.bytes,
+        by_store_bytes=crossing.copied.by_store_bytes,
     )
 
 

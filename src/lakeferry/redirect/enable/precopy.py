@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from lakeferry.engine import CheckPlan, CheckTotals, CopyPlan
+from lakeferry.engine import NOTHING_COPIED, CheckPlan, CheckTotals, CopyPlan
 from lakeferry.errors import CorruptLog, MissingFile, NotEqual, VersionNotAvailable
 from lakeferry.log.paths import LogFile, LogFileKind
 from lakeferry.log.replay import TableState as TableState
@@ -59,14 +59,11 @@ class Crossing:
         self.data = data
         self.resumed = resumed
         self.is_rest = is_rest
-        self.objects = 0
-        self.bytes = 0
-        self.by_store_bytes = 0
+        self.copied = NOTHING_COPIED
         self.urgent = False
         """Whether writers are blocked until the next copy is done."""
         self.version = -1
         """The newest version that was copied."""
-        self._renamed = 0
         self._unreadable: frozenset[str] = frozenset()
         """Checkpoints and compacted logs that can't be rewritten and aren't copied."""
         references = self.data is Data.REFERENCE
@@ -152,7 +149,7 @@ class Crossing:
             files = log_staging.carried(listing, newest + 1)
             readable = [file for file in files if file.path not in self._unreadable]
             try:
-                self._stage.put(readable, changed=self._renamed > 0)
+                self._stage.put(readable, changed=self.copied.renamed > 0)
                 return
             except CorruptLog as broken:
                 self._unreadable |= self._left_out(broken, listing, newest)
@@ -214,10 +211,7 @@ class Crossing:
             ),
             self.setting.observer,
         )
-        self.objects += totals.objects
-        self.bytes += totals.bytes
-        self.by_store_bytes += totals.by_store_bytes
-        self._renamed += totals.renamed
+        self.copied = self.copied.plus(totals)
         return totals.missing_count
 
     def check(self, listing: Listing) -> None:
@@ -231,7 +225,7 @@ class Crossing:
     def _check(self, segment: Segment) -> None:
         if self.data is Data.COPY:
             self._check_objects(segment)
-            if not self._renamed:
+            if not self.copied.renamed:
                 return
         # If paths are spelled differently at the target, its replay may cancel other actions.
         found = self._looked_for(segment, self._as_staged(segment))
