@@ -23,6 +23,7 @@ from lakeferry.catalogs.managed_tables import (
     DOCUMENTED_WRITER_FEATURES,
     ManagedTables,
     StagedTable,
+    TableToCreate,
 )
 from lakeferry.engine import Engine
 from lakeferry.engines.local_engine import LocalEngine
@@ -127,26 +128,19 @@ class StoredTables(ManagedTables):
         """Return the plain place."""
         return CatalogAccess()
 
-    def create(
-        self,
-        name: str,
-        table_id: str,
-        location: str,
-        description: CatalogChanges,
-        timestamp_ms: int,
-    ) -> None:
+    def create(self, table: TableToCreate) -> None:
         """Create a table, unless it is there or was there."""
-        _check(dict(description.properties))
+        properties = dict(table.description.properties)
+        _check(properties)
 
         def create(tables: Tables) -> tuple[Tables, None]:
-            kept = tables[table_id]
+            kept = tables[table.table_id]
             if kept.name is not None:
                 return tables, None
-            if kept.was_created or any(each.name == name for each in tables.values()):
-                raise InvalidInput(f"{table_id} was used before, or {name} is taken")
-            properties = dict(description.properties)
-            made = replace(kept, name=name, was_created=True, properties=properties)
-            return {**tables, table_id: made}, None
+            if kept.was_created or any(each.name == table.name for each in tables.values()):
+                raise InvalidInput(f"{table.table_id} was used before, or {table.name} is taken")
+            made = replace(kept, name=table.name, was_created=True, properties=properties)
+            return {**tables, table.table_id: made}, None
 
         self.change(create)
 

@@ -45,6 +45,20 @@ class StagedTable:
     properties: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class TableToCreate:
+    """A table at an allocated place, as its catalog is told of it.
+
+    ``description`` is the whole table, ``timestamp_ms`` the time of its newest version.
+    """
+
+    name: str
+    table_id: str
+    location: str
+    description: CatalogChanges
+    timestamp_ms: int
+
+
 class ManagedTables(ABC):
     """The managed tables of a catalog. Names have three parts: ``catalog.schema.table``.
 
@@ -85,18 +99,8 @@ class ManagedTables(ABC):
         """
 
     @abstractmethod
-    def create(
-        self,
-        name: str,
-        table_id: str,
-        location: str,
-        description: CatalogChanges,
-        timestamp_ms: int,
-    ) -> None:
-        """Create the table of an allocated place; succeed if it was created there already.
-
-        ``description`` is the whole table, ``timestamp_ms`` the time of its newest version.
-        """
+    def create(self, table: TableToCreate) -> None:
+        """Create the table of an allocated place; succeed if it was created there already."""
 
     @abstractmethod
     def name_of(self, table_id: str, former: str) -> str | None:

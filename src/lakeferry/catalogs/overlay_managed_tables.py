@@ -12,10 +12,10 @@ from lakeferry.catalogs.managed_tables import (
     DOCUMENTED_WRITER_FEATURES,
     ManagedTables,
     StagedTable,
+    TableToCreate,
 )
 from lakeferry.errors import TableNotFound
 from lakeferry.log.actions import Metadata
-from lakeferry.log.catalog_changes import CatalogChanges
 from lakeferry.log.features import TABLE_ID_PROPERTY
 from lakeferry.table.managed import CatalogHead, CommitCatalog, Proposal, Verdict
 
@@ -73,19 +73,13 @@ class OverlayManagedTables(ManagedTables):
             NO_ACCESS if table_id in self._staged else self._below.place_access(table_id, location)
         )
 
-    def create(
-        self,
-        name: str,
-        table_id: str,
-        location: str,  # noqa: ARG002
-        description: CatalogChanges,
-        timestamp_ms: int,  # noqa: ARG002
-    ) -> None:
+    def create(self, table: TableToCreate) -> None:
         """Remember the table."""
-        if self.name_of(table_id, name) is None:
-            self._names[table_id] = name
-            head = CatalogHead(table_id, 0, (), dict(description.properties))
-            self._commits[table_id] = _OverlayCommits(f"unity:{name}", table_id, head)
+        if self.name_of(table.table_id, table.name) is None:
+            self._names[table.table_id] = table.name
+            head = CatalogHead(table.table_id, 0, (), dict(table.description.properties))
+            commits = _OverlayCommits(f"unity:{table.name}", table.table_id, head)
+            self._commits[table.table_id] = commits
 
     def name_of(self, table_id: str, former: str) -> str | None:
         """Return the name that the table would have."""

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 from lakeferry.catalogs import unity_limits, unity_privileges, unity_users
 from lakeferry.catalogs.catalog import NO_ACCESS, CatalogAccess
-from lakeferry.catalogs.managed_tables import ManagedTables, StagedTable
+from lakeferry.catalogs.managed_tables import ManagedTables, StagedTable, TableToCreate
 from lakeferry.catalogs.unity_commit_catalog import UnityCommitCatalog
 from lakeferry.catalogs.unity_credentials import (
     StagingCredentialSource,
@@ -25,7 +25,7 @@ from lakeferry.errors import (
     Unauthorized,
 )
 from lakeferry.log.actions import Metadata
-from lakeferry.log.catalog_changes import CatalogChanges, changes_of
+from lakeferry.log.catalog_changes import changes_of
 from lakeferry.log.latest_actions import LatestActions
 from lakeferry.table.managed import CommitCatalog
 
@@ -102,17 +102,11 @@ class UnityManagedTables(ManagedTables):
         is_issued = issues_credentials(source, unless=(TableNotFound, Unauthorized))
         return CatalogAccess(renewal=source) if is_issued else NO_ACCESS
 
-    def create(
-        self,
-        name: str,
-        table_id: str,
-        location: str,
-        description: CatalogChanges,
-        timestamp_ms: int,
-    ) -> None:
+    def create(self, table: TableToCreate) -> None:
         """Create the table of an allocated place."""
-        table = NewTable.of(name.rpartition(".")[2], location, description, timestamp_ms)
-        self._api.create_table(name, table_id, table)
+        short = table.name.rpartition(".")[2]
+        new = NewTable.of(short, table.location, table.description, table.timestamp_ms)
+        self._api.create_table(table.name, table.table_id, new)
 
     def name_of(self, table_id: str, former: str) -> str | None:
         """Return the present name of a table, by its former name or by listing."""

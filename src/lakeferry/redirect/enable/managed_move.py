@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from lakeferry.catalogs.managed_tables import ManagedTables
+from lakeferry.catalogs.managed_tables import ManagedTables, TableToCreate
 from lakeferry.errors import (
     CatalogUnavailable,
     InvalidInput,
@@ -111,12 +111,16 @@ def create_table(setting: Setting, source: DeltaLog, request: Request, state: Ta
     )
     domains = source.small_snapshot(state.version).domains
     description = LatestActions(wanted.protocol, wanted.metadata, domains=dict(domains))
-    tables, changes = (
-        managed_place.tables_of(setting, request.target),
+    tables = managed_place.tables_of(setting, request.target)
+    table = TableToCreate(
+        managed.private_name,
+        managed.table_id,
+        request.location,
         changes_of(description, None),
+        now,
     )
     try:
-        tables.create(managed.private_name, managed.table_id, request.location, changes, now)
+        tables.create(table)
     except LakeferryError as refused:
         _say_how_to_go_on(refused, request)
         raise

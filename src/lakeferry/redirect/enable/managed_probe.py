@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 
-from lakeferry.catalogs.managed_tables import ManagedTables
+from lakeferry.catalogs.managed_tables import ManagedTables, TableToCreate
 from lakeferry.errors import CatalogManaged, InvalidInput, LakeferryError
 from lakeferry.log import actions, paths
 from lakeferry.log.actions import CommitInfo
@@ -104,8 +104,9 @@ def _use(
     state = log.state()
     described = changes_of(LatestActions(state.protocol, state.metadata), None)
     now = setting.clock()
+    table = TableToCreate(managed.private_name, managed.table_id, place.uri, described, now)
     try:
-        tables.create(managed.private_name, managed.table_id, place.uri, described, now)
+        tables.create(table)
     except InvalidInput as refused:
         refused.remedy = (
             "remove from the table what the catalog doesn't take; or leave out --managed"
