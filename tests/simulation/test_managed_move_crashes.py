@@ -8,20 +8,25 @@ rows in every version, and every ratified commit can be read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
-
 import pytest
 
 from lakeferry.errors import RedirectIllegalTransition
 from lakeferry.log import paths
 from lakeferry.redirect import status
-from lakeferry.redirect.enable import enabling
 from lakeferry.redirect.entry import TargetKind
-from lakeferry.redirect.move import Outcome
-from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.states import RedirectState
-from tests.simulation import redirect_cases
+from tests.simulation.managed_cases import (
+    CLEANED,
+    PASTS,
+    VECTORS,
+    check_ratified,
+    decision_of,
+    leftovers,
+    move,
+    run,
+    state_of,
+    tables_of,
+)
 from tests.simulation.redirect_cases import (
     Objects,
     Past,
@@ -32,7 +37,8 @@ from tests.simulation.redirect_cases import (
     run_with,
     take_back,
 )
-from tests.support.history import Append, Checkpoint, Clean, DeleteRows, History, Layout, Stream
+from tests.support.history import History
+from tests.support.managed_worlds import FIRST_PLACE
 from tests.support.places import below
 from tests.support.redirects import (
     OLD,
@@ -49,84 +55,9 @@ from tests.support.shares import Share
 from tests.support.stored_tables import (
     MANAGED,
     NAME,
-    KeptTable,
-    StoredTables,
-    managed_request,
     managed_setting,
 )
 from tests.support.stores import DictStore, Fault, StoreCall
-
-VECTORS = History(Layout(deletion_vectors="u")).then(Append(2), Checkpoint(), DeleteRows(1))
-TIMESTAMPS = History(Layout(in_commit_timestamps=True, v2_checkpoints=True)).then(Append(2))
-CLEANED = History(Layout(partitioned=True)).then(
-    Append(2), Append(1), Checkpoint(), Stream(), Clean()
-)
-PASTS = {
-    "deletion vectors": VECTORS,
-    "in-commit timestamps": TIMESTAMPS,
-    "a log that was cleaned up": CLEANED,
-}
-
-
-def move(setting: Setting) -> Outcome:
-    """Move the table into the catalog."""
-    return enabling.enable(setting, managed_request())
-
-
-run = partial(redirect_cases.run, setting=managed_setting)
-leftovers = partial(redirect_cases.leftovers, setting=managed_setting)
-
-
-# -------------------------------------------------------------------------- what holds
-
-
-def tables_of(objects: Objects) -> Mapping[str, KeptTable]:
-    """Return the tables that the catalog has now."""
-    kept = StoredTables(DictStore(objects, uri=WORLD)).kept()
-    return {table_id: table for table_id, table in kept.items() if table.name is not None}
-
-
-def state_of(objects: Objects) -> RedirectState:
-    """Return the state of the redirect at the source."""
-    found = redirect_at(managed_setting(DictStore(objects, uri=WORLD)))
-    return RedirectState.NORMAL if found is None else found.state
-
-
-def decision_of(objects: Objects) -> str | None:
-    """Return how the catalog's first ratified commit has decided the move, READY or NORMAL."""
-    for table_id, table in tables_of(objects).items():
-        for commit in table.commits:
-            place = folder_of(f"{MANAGED}/{table_id}")
-            published = objects.get(f"{place}/{paths.commit(commit.version)}")
-            body = published or objects[f"{place}/{commit.staged_path}"]
-            return "READY" if b'"state":"READY"' in body else "NORMAL"
-    return None
-
-
-def check_ratified(objects: Objects, before: Past) -> None:
-    """Check that all that the catalog shows can be read, at the same versions."""
-    for table_id, table in tables_of(objects).items():
-        place = folder_of(f"{MANAGED}/{table_id}")
-        for commit in table.commits:
-            staged = objects.get(f"{place}/{commit.staged_path}")
-            published = objects.get(f"{place}/{paths.commit(commit.version)}")
-            assert staged is not None or published is not None
-            assert staged is None or published is None or staged == published
-            assert commit.version > table.published or published is not None
-        if table.commits and decision_of(objects) == "READY":
-            setting = managed_setting(DictStore(objects, uri=WORLD))
-            log = setting.log(opened_at(setting, table_id))
-            for version, expected in before.items():
-                assert log.snapshot(version).num_files == len(expected.files)
-
-
-def opened_at(setting: Setting, table_id: str) -> str:
-    """Return the place of a table, and let the setting open it with its catalog."""
-    unity = setting.catalog("unity")
-    found = unity.find_id(table_id)
-    assert found is not None
-    setting.grant(found.location, unity.access(found))
-    return found.location
 
 
 def check_ready(objects: Objects, before: Past, name: str = NAME) -> None:
@@ -179,9 +110,6 @@ def check_back(objects: Objects, before: Past) -> None:
     assert not [name for name in objects if name.startswith(folder_of(MANAGED))]
 
 
-# ------------------------------------------------------------------------------- tests
-
-
 @pytest.mark.parametrize("past", PASTS.values(), ids=PASTS)
 def test_a_managed_move_that_is_broken_off_anywhere_goes_on_or_back(
     past: History, share: Share
@@ -215,7 +143,7 @@ def test_a_managed_move_that_is_broken_off_anywhere_goes_on_or_back(
 
 def stages(world: Objects, before: Past) -> list[dict[str, bytes]]:
     """Return worlds in which a move is under way: recorded, created, begun, locked."""
-    place = folder_of(f"{MANAGED}/00000000-0000-4000-8000-000000000000")
+    place = folder_of(FIRST_PLACE)
     version = max(before) + 1
     ends = (
         f"{place}/_delta_log/_lakeferry/claim.json",

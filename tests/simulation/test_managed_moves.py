@@ -1,213 +1,70 @@
 """Movers, cancellers and writers around a table that becomes managed, in every order of seeds.
 
-The catalog is an object of the world, so that each call of it may fail, lose its answer, come late
-or end its caller. What has to hold: each ratified commit stays readable at its version, the source
+What has to hold: each ratified commit stays readable at its version, the source
 and the catalog's first commit agree on how a move has ended, no acknowledged row is lost, and the
 table is NORMAL or READY at the end.
 """
 
 from __future__ import annotations
 
-import json
 import random
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-
-import msgspec
+from dataclasses import dataclass
 
 from lakeferry.errors import (
-    CatalogUnavailable,
-    CommitConflict,
-    CommitStateUnknown,
-    CorruptLog,
-    InvalidInput,
-    LakeferryError,
-    ObjectNotFound,
     RedirectIllegalTransition,
     RedirectInProgress,
     RedirectTargetMissing,
     RedirectTargetNotEmpty,
-    StorageUnavailable,
-    TableNotFound,
 )
-from lakeferry.log import paths
-from lakeferry.log.commit import Transaction
-from lakeferry.log.conflicts import Conflict
 from lakeferry.redirect import cancel, read_entry, resuming
 from lakeferry.redirect.enable import enabling
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.resolve import Resolver
 from lakeferry.redirect.states import RedirectState
 from lakeferry.table.managed import ManagedStore
-from tests.support.history import Append, Checkpoint, Clean, DeleteRows, History, Layout
-from tests.support.invariants import Broken
-from tests.support.places import below
-from tests.support.redirects import OLD, WORLD, added, append, content, folder_of, world_with
-from tests.support.simulation import NO_FAULTS, Actor, Behaviour, Faults, Simulation
+from tests.simulation.managed_actors import (
+    ATTEMPTS,
+    PASTS,
+    ManagedStage,
+    ManagedWitness,
+    add_actors,
+    commits_of,
+    simulation_of,
+    tables_of,
+    told_with_seed,
+)
+from tests.support.redirects import OLD, WORLD, append, content, world_with
+from tests.support.simulation import Actor, Behaviour, Simulation
 from tests.support.stored_tables import (
     MANAGED,
     NAME,
     OTHER_NAME,
-    STATE,
-    KeptTable,
-    Tables,
     managed_request,
     managed_setting,
 )
 from tests.support.stores import DictStore
 
 SEEDS = 400
-ATTEMPTS = 3
-PASTS = (
-    History().then(Append(2), Append(1)),
-    History(Layout(deletion_vectors="u")).then(Append(2), Checkpoint(), DeleteRows(1)),
-    History(Layout(in_commit_timestamps=True)).then(Append(1), Checkpoint(), Append(1)),
-    History().then(Append(2), Checkpoint(), Append(1), Clean()),
-)
-WEATHER = (NO_FAULTS, Faults(0.005, 0.005, 0.005, 0.001), Faults(0.01, 0.02, 0.02, 0.002))
-TOLD: tuple[type[LakeferryError], ...] = (
-    CatalogUnavailable,
-    CommitConflict,
-    CommitStateUnknown,
-    RedirectIllegalTransition,
-    RedirectInProgress,
-    RedirectTargetNotEmpty,
-    StorageUnavailable,
-    TableNotFound,
-)
-"""What anybody may be told: the troubles, and that somebody else was there."""
-
-
-@dataclass
-class ManagedWitness:
-    """Watches the source and the catalog."""
-
-    source: dict[int, bytes]
-    rows: dict[str, str] = field(default_factory=dict)
-    """The files that a writer was told are in the table, and where it wrote them."""
-    ratified: dict[tuple[str, int], bytes] = field(default_factory=dict)
-
-    def saw(self, objects: Mapping[str, bytes], changed: str, now_ms: int) -> None:
-        """Check what a change of one object may have broken."""
-        if changed.startswith("old/_delta_log/0"):
-            self._check_source(objects)
-        if changed == STATE or changed.startswith(f"{folder_of(MANAGED)}/"):
-            self._check_catalog(objects)
-
-    def ended(self, objects: Mapping[str, bytes], now_ms: int) -> None:
-        """Check everything once more."""
-        self._check_source(objects)
-        self._check_catalog(objects)
-
-    def _check_source(self, objects: Mapping[str, bytes]) -> None:
-        now = commits_of(objects, "old")
-        for version, body in self.source.items():
-            if now.get(version) != body:
-                raise Broken(f"commit {version} of the source is gone or was changed")
-        self.source = now
-
-    def _check_catalog(self, objects: Mapping[str, bytes]) -> None:
-        tables = tables_of(objects)
-        for table_id, table in tables.items():
-            # Whoever drops a table that a cancel has closed deletes its files afterwards.
-            is_there = table.name is not None
-            place = folder_of(f"{MANAGED}/{table_id}")
-            for commit in table.commits:
-                staged = objects.get(f"{place}/{commit.staged_path}")
-                published = objects.get(f"{place}/{paths.commit(commit.version)}")
-                key = (table_id, commit.version)
-                body = self.ratified.setdefault(key, staged or published or b"")
-                there = published if published is not None else staged
-                if there != body and is_there and not is_closing(body):
-                    raise Broken(f"the ratified version {key} is gone or was changed")
-                if is_there and published is None and commit.version <= table.published:
-                    raise Broken(f"{key} was reported and isn't published")
-            self._check_agreement(table_id, table)
-
-    def _check_agreement(self, table_id: str, table: KeptTable) -> None:
-        """Check that source and target say the same of a move that both have decided."""
-        if not table.commits:
-            return
-        first = self.ratified[table_id, table.commits[0].version]
-        mark = mark_of(first)
-        ends = (mark_of(body) for body in self.source.values())
-        for end in ends:
-            decided = end.get("state") in ("READY", "NORMAL")
-            if decided and end.get("moveId") == mark.get("moveId") and end != mark:
-                raise Broken(f"the source says {end}, and the target {mark}")
-
-
-def commits_of(objects: Mapping[str, bytes], folder: str) -> dict[int, bytes]:
-    """Return the commits of a log."""
-    found = {}
-    for name, body in below(objects, folder).items():
-        file = paths.parse(name)
-        if file is not None and name == paths.commit(file.version):
-            found[file.version] = body
-    return found
-
-
-def tables_of(objects: Mapping[str, bytes]) -> Tables:
-    """Return what the catalog knows."""
-    body = objects.get(STATE)
-    return {} if body is None else msgspec.json.decode(body, type=Tables)
-
-
-def mark_of(body: bytes) -> dict[str, object]:
-    """Return what a commit of a redirect says of itself."""
-    info = json.loads(body.split(b"\n")[0]).get("commitInfo", {}) if body else {}
-    mark: dict[str, object] = info.get("lakeferryRedirect") or {}
-    return mark
-
-
-def is_closing(body: bytes) -> bool:
-    """Tell whether a commit has closed its table for good."""
-    return mark_of(body).get("state") == "NORMAL"
 
 
 @dataclass(frozen=True)
-class Stage:
-    """What the actors of one simulation share."""
-
-    witness: ManagedWitness
-
-    def setting(self, actor: Actor) -> Setting:
-        """Return what an actor's procedures are given."""
-        return managed_setting(
-            actor.store, clock=actor.clock, new_id=lambda: actor.unique("id"), user="ann"
-        )
-
-    def _try(self, actor: Actor, act: Callable[[Setting], object]) -> None:
-        try:
-            act(self.setting(actor))
-        except TOLD as told:
-            actor.note(f"is told {told.code}: {told.message}")
-        except (InvalidInput, ObjectNotFound, CorruptLog) as told:
-            # A table that was dropped meanwhile can't be created, and its log can't be read.
-            if all(table.name is not None for table in tables_of(actor.objects).values()):
-                raise
-            actor.note(f"is told {told.code}: {told.message}")
+class Stage(ManagedStage):
+    """What the actors around a move share."""
 
     def mover(self, name: str) -> Behaviour:
         """Return who moves the table to a name."""
 
         def mover(actor: Actor) -> None:
             for _ in range(ATTEMPTS):
-                self._try(actor, lambda each: enabling.enable(each, managed_request(name)))
+                self.attempt(actor, lambda each: enabling.enable(each, managed_request(name)))
 
         return mover
-
-    def resumer(self, actor: Actor) -> None:
-        """Go on with whatever is under way."""
-        for _ in range(ATTEMPTS):
-            actor.wait(actor.chance.choice((10, 50, 150)))
-            self._try(actor, lambda setting: resuming.resume(setting, OLD))
 
     def canceller(self, actor: Actor) -> None:
         """Undo whatever is under way."""
         for _ in range(ATTEMPTS):
             actor.wait(actor.chance.choice((10, 50, 150)))
-            self._try(actor, lambda setting: cancel.cancel(setting, OLD))
+            self.attempt(actor, lambda setting: cancel.cancel(setting, OLD))
 
     def path_writer(self, actor: Actor) -> None:
         """Append by the old path, as long as there is no redirect."""
@@ -220,14 +77,9 @@ class Stage:
                 state = log.state()
                 if read_entry.read(state.protocol, state.metadata, OLD) is not None:
                     return
-                data = {name: b"rows"}
-                log.store.put(name, data[name])
-                adds = added([name], data, actor.clock())
-                wanted = Transaction("WRITE", f"txn-{name}", adds=adds, new_names=True)
-                if not isinstance(log.commit(wanted, state), Conflict):
-                    self.witness.rows[name] = OLD
+                self.append_rows(actor, log, state, name, OLD)
 
-            self._try(actor, write)
+            self.attempt(actor, write)
 
     def catalog_writer(self, actor: Actor) -> None:
         """Append where the redirect leads, through the catalog."""
@@ -243,7 +95,7 @@ class Stage:
                     self.witness.rows[name] = found.location
 
             try:
-                self._try(actor, write)
+                self.attempt(actor, write)
             except RedirectTargetMissing as told:
                 actor.note(f"is told {told.code}")
 
@@ -261,7 +113,7 @@ class Stage:
                     assert isinstance(store, ManagedStore)
                     store.publish()
 
-            self._try(actor, publish)
+            self.attempt(actor, publish)
 
 
 def play(seed: int) -> tuple[Simulation, Stage, bool]:
@@ -269,14 +121,7 @@ def play(seed: int) -> tuple[Simulation, Stage, bool]:
     chance = random.Random(f"{seed}/managed")
     objects = world_with(PASTS[seed % len(PASTS)])
     stage = Stage(ManagedWitness(commits_of(objects, "old")))
-    simulation = Simulation(
-        seed,
-        objects,
-        faults=chance.choice(WEATHER),
-        max_steps=20_000,
-        uri=WORLD,
-        witness=stage.witness,
-    )
+    simulation = simulation_of(seed, objects, chance, stage.witness)
     optional = [
         (stage.mover(NAME), 1.0),
         (stage.mover(chance.choice((NAME, OTHER_NAME))), 0.5),
@@ -287,9 +132,7 @@ def play(seed: int) -> tuple[Simulation, Stage, bool]:
         (stage.catalog_writer, 0.6),
         (stage.publisher, 0.3),
     ]
-    for index, (behave, odds) in enumerate(optional):
-        if chance.random() < odds:
-            simulation.add(behave, f"{behave.__name__} {index}")
+    add_actors(simulation, chance, optional)
     return simulation, stage, chance.random() < 0.5
 
 
@@ -346,8 +189,5 @@ def test_a_table_that_becomes_managed_keeps_every_row(seeds: range) -> None:
     for seed in seeds:
         simulation, stage, moves = play(seed)
         simulation.run()
-        try:
+        with told_with_seed(seed, simulation):
             check_end(finish(simulation, stage, moves=moves), stage)
-        except Exception as broken:
-            trace = "\n".join(simulation.trace[-60:])
-            raise AssertionError(f"seed {seed}: {broken!r}\n{trace}") from broken

@@ -10,11 +10,10 @@ from __future__ import annotations
 
 from functools import partial
 
-import pyarrow as pa
 import pytest
 
 from lakeferry.errors import RedirectIllegalTransition
-from lakeferry.log import actions, file_actions, paths
+from lakeferry.log import actions, paths
 from lakeferry.log.commit import Transaction
 from lakeferry.redirect import cancel, status
 from lakeferry.redirect.disable import disabling
@@ -22,9 +21,7 @@ from lakeferry.redirect.disable.disabling import WithdrawalOptions
 from lakeferry.redirect.move import Outcome
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.states import RedirectState
-from lakeferry.table import DeltaLog
-from tests.simulation.redirect_cases import Objects, Past, delete_one, past_of, resume
-from tests.simulation.test_managed_move_crashes import (
+from tests.simulation.managed_cases import (
     CLEANED,
     PASTS,
     TIMESTAMPS,
@@ -32,13 +29,20 @@ from tests.simulation.test_managed_move_crashes import (
     check_ratified,
     leftovers,
     move,
-    opened_at,
     run,
     state_of,
     tables_of,
 )
+from tests.simulation.redirect_cases import Objects, Past, delete_one, past_of, resume
 from tests.support import naive
 from tests.support.history import History
+from tests.support.managed_worlds import (
+    FIRST,
+    FIRST_PLACE,
+    granted_place,
+    log_by_id,
+    mark_deleted,
+)
 from tests.support.places import below
 from tests.support.redirects import (
     OLD,
@@ -51,11 +55,9 @@ from tests.support.redirects import (
     world_with,
 )
 from tests.support.shares import Share
-from tests.support.stored_tables import MANAGED, managed_setting
+from tests.support.stored_tables import managed_setting
 from tests.support.stores import DictStore, Fault, FaultyStore, StoreCall
 
-TABLE_ID = "00000000-0000-4000-8000-000000000000"
-PLACE = f"{MANAGED}/{TABLE_ID}"
 DROPS = WithdrawalOptions(remove_target=True)
 
 
@@ -69,9 +71,9 @@ def moved(past: History) -> dict[str, bytes]:
     _, objects = run(world_with(past), move, "moved")
     store = DictStore(objects, uri=WORLD)
     setting = managed_setting(store)
-    log = setting.log(opened_at(setting, TABLE_ID))
+    log = log_by_id(setting)
     append(log, "x.parquet")
-    mark_deleted(log)
+    mark_deleted(log, "x.parquet")
     state = log.state()
     changes = {"owner": "new", "delta.checkpointPolicy": "v2"}
     metadata = actions.changed(
@@ -82,34 +84,14 @@ def moved(past: History) -> dict[str, bytes]:
     newest = append(log, "y.parquet") + 1
 
     def rule(call: StoreCall) -> Fault | None:
-        name = f"{folder_of(PLACE)}/{paths.commit(newest)}"
+        name = f"{folder_of(FIRST_PLACE)}/{paths.commit(newest)}"
         put = call.verb == "PUT_IF_ABSENT" and name in call.paths
         return Fault.FAIL if put else None
 
     lagging = managed_setting(FaultyStore(store, rule), clock=store.clock)
-    assert append(lagging.log(opened_at(lagging, TABLE_ID)), "z.parquet") == newest
-    assert f"{folder_of(PLACE)}/{paths.commit(newest)}" not in store.objects
+    assert append(log_by_id(lagging), "z.parquet") == newest
+    assert f"{folder_of(FIRST_PLACE)}/{paths.commit(newest)}" not in store.objects
     return store.objects
-
-
-def mark_deleted(log: DeltaLog) -> None:
-    """Delete a row of the newest file with an inline deletion vector, as Spark does by default."""
-    row = (
-        log.snapshot()
-        .files.filter(pa.compute.equal(log.snapshot().files["path"], "x.parquet"))
-        .to_pylist()[0]
-    )
-    vector = {
-        "storageType": "i",
-        "pathOrInlineDv": "^Bg9^0rr910000000000iXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L",
-        "offset": None,
-        "sizeInBytes": 44,
-        "cardinality": 6,
-    }
-    adds = pa.Table.from_pylist([{**row, "deletionVector": vector}], schema=file_actions.ADD)
-    gone = {"path": row["path"], "deletionTimestamp": log.clock(), "dataChange": True}
-    removes = pa.Table.from_pylist([gone], schema=file_actions.REMOVE)
-    log.commit(Transaction("DELETE", "txn-mark", adds=adds, removes=removes), log.state())
 
 
 def check_home(objects: Objects, before: Past, there: Past, *, dropped: bool = False) -> None:
@@ -152,7 +134,7 @@ def check_home(objects: Objects, before: Past, there: Past, *, dropped: bool = F
     if not dropped:
         ((_, table),) = tables_of(objects).items()
         assert (table.latest, table.published) == (last + 1, last + 1)
-        assert protocol_features(objects, PLACE) & REDIRECT_FEATURES
+        assert protocol_features(objects, FIRST_PLACE) & REDIRECT_FEATURES
 
 
 def check_times(objects: Objects) -> None:
@@ -173,11 +155,12 @@ def at_target(objects: Objects) -> Past:
     """Return every version that the catalog's log has, published or not."""
     published = dict(objects)
     setting = managed_setting(DictStore(objects, uri=WORLD))
-    store = setting.open_store(opened_at(setting, TABLE_ID))
+    store = setting.open_store(granted_place(setting))
     for info in store.list("_delta_log/0"):
         if info.path.endswith(".json") and "checkpoint" not in info.path:
-            published[f"{folder_of(PLACE)}/{info.path}"] = store.get(info.path)
-    return {version: content(published, PLACE, version) for version in past_of(published, PLACE)}
+            published[f"{folder_of(FIRST_PLACE)}/{info.path}"] = store.get(info.path)
+    versions = past_of(published, FIRST_PLACE)
+    return {version: content(published, FIRST_PLACE, version) for version in versions}
 
 
 @pytest.mark.parametrize("past", PASTS.values(), ids=PASTS)
@@ -227,5 +210,5 @@ def test_resume_goes_on_with_a_way_back(share: Share) -> None:
             resumed += 1
             check_home(after, before, there)
         else:
-            assert tables_of(after)[TABLE_ID].latest == max(there)
+            assert tables_of(after)[FIRST].latest == max(there)
     assert resumed or not share.is_whole

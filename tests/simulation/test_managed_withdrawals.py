@@ -12,33 +12,33 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 
-from lakeferry.errors import LakeferryError, RedirectTargetMissing, RedirectTargetReplaced
+from lakeferry.errors import RedirectTargetMissing, RedirectTargetReplaced
 from lakeferry.log import actions
 from lakeferry.log.commit import Transaction
-from lakeferry.log.conflicts import Conflict
 from lakeferry.redirect import read_entry, resuming
 from lakeferry.redirect.disable import disabling
 from lakeferry.redirect.disable.disabling import WithdrawalOptions
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.states import RedirectState
 from lakeferry.table.managed import ManagedStore
-from tests.simulation.test_managed_move_crashes import move, run, state_of
-from tests.simulation.test_managed_moves import (
+from tests.simulation.managed_actors import (
     ATTEMPTS,
     PASTS,
-    WEATHER,
+    ManagedStage,
     ManagedWitness,
-    Stage,
+    add_actors,
     commits_of,
     mark_of,
+    simulation_of,
     tables_of,
+    told_with_seed,
 )
+from tests.simulation.managed_cases import move, run, state_of
 from tests.support.invariants import Broken
+from tests.support.managed_worlds import FIRST, FIRST_PLACE
 from tests.support.redirects import (
     OLD,
     REDIRECT_FEATURES,
-    WORLD,
-    added,
     content,
     protocol_features,
     world_with,
@@ -54,7 +54,6 @@ from tests.support.stored_tables import (
 )
 
 SEEDS = 280
-TABLE_ID = "00000000-0000-4000-8000-000000000000"
 GONE = (RedirectTargetMissing, RedirectTargetReplaced)
 
 
@@ -76,15 +75,15 @@ class ReturnWitness(ManagedWitness):
 
 
 @dataclass(frozen=True)
-class ReturnStage(Stage):
+class ReturnStage(ManagedStage):
     """What the actors of one simulation share."""
 
     def _try_until_dropped(self, actor: Actor, act: Callable[[Setting], object]) -> None:
         try:
-            self._try(actor, act)
+            self.attempt(actor, act)
         except GONE as told:
             # That a table was dropped is for the witness to judge.
-            if tables_of(actor.objects)[TABLE_ID].name is not None:
+            if tables_of(actor.objects)[FIRST].name is not None:
                 raise
             actor.note(f"is told {told.code}")
 
@@ -113,7 +112,7 @@ class ReturnStage(Stage):
 
             def write(setting: Setting, name: str = name, index: int = index) -> None:
                 unity = setting.catalog("unity")
-                found = unity.find_id(TABLE_ID)
+                found = unity.find_id(FIRST)
                 if found is None:
                     return
                 setting.grant(found.location, unity.access(found))
@@ -126,12 +125,7 @@ class ReturnStage(Stage):
                     metadata = actions.changed(state.metadata, configuration=configuration)
                     log.commit(Transaction("SET", f"txn-{name}", metadata=metadata), state)
                     return
-                data = {name: b"rows"}
-                log.store.put(name, data[name])
-                adds = added([name], data, actor.clock())
-                wanted = Transaction("WRITE", f"txn-{name}", adds=adds, new_names=True)
-                if not isinstance(log.commit(wanted, state), Conflict):
-                    self.witness.rows[name] = MANAGED
+                self.append_rows(actor, log, state, name, MANAGED)
 
             self._try_until_dropped(actor, write)
 
@@ -139,7 +133,7 @@ class ReturnStage(Stage):
         """Rename the table."""
         actor.wait(actor.chance.choice((0, 30, 100)))
         tables = StoredTables(actor.store)
-        self._try(actor, lambda _: tables.rename(TABLE_ID, NAME, OTHER_NAME))
+        self.attempt(actor, lambda _: tables.rename(FIRST, NAME, OTHER_NAME))
 
     def publisher(self, actor: Actor) -> None:
         """Publish what somebody else has committed, late."""
@@ -147,10 +141,10 @@ class ReturnStage(Stage):
             actor.wait(actor.chance.choice((50, 100, 300)))
 
             def publish(setting: Setting) -> None:
-                commits = StoredTables(actor.store).commits(TABLE_ID, NAME)
-                ManagedStore(setting.open_store(f"{MANAGED}/{TABLE_ID}"), commits).publish()
+                commits = StoredTables(actor.store).commits(FIRST, NAME)
+                ManagedStore(setting.open_store(FIRST_PLACE), commits).publish()
 
-            self._try(actor, publish)
+            self.attempt(actor, publish)
 
 
 def play(seed: int) -> tuple[Simulation, ReturnStage]:
@@ -158,14 +152,7 @@ def play(seed: int) -> tuple[Simulation, ReturnStage]:
     chance = random.Random(f"{seed}/managed withdrawal")
     objects = moved(seed % len(PASTS))
     stage = ReturnStage(ReturnWitness(commits_of(objects, "old")))
-    simulation = Simulation(
-        seed,
-        objects,
-        faults=chance.choice(WEATHER),
-        max_steps=20_000,
-        uri=WORLD,
-        witness=stage.witness,
-    )
+    simulation = simulation_of(seed, objects, chance, stage.witness)
     drops = chance.random() < 0.4
     optional = [
         (stage.disabler(drops=drops), 1.0),
@@ -176,9 +163,7 @@ def play(seed: int) -> tuple[Simulation, ReturnStage]:
         (stage.renamer, 0.3),
         (stage.publisher, 0.4),
     ]
-    for index, (behave, odds) in enumerate(optional):
-        if chance.random() < odds:
-            simulation.add(behave, f"{behave.__name__} {index}")
+    add_actors(simulation, chance, optional)
     return simulation, stage
 
 
@@ -202,8 +187,5 @@ def test_a_managed_table_that_comes_back_keeps_every_row(seeds: range) -> None:
     for seed in seeds:
         simulation, stage = play(seed)
         simulation.run()
-        try:
+        with told_with_seed(seed, simulation):
             check_end(simulation, stage)
-        except (LakeferryError, AssertionError, Broken) as broken:
-            trace = "\n".join(simulation.trace[-60:])
-            raise AssertionError(f"seed {seed}: {broken!r}\n{trace}") from broken

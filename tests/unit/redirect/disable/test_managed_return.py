@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-import pyarrow as pa
 import pytest
 
 from lakeferry.engines.rehearsed_engine import rehearsed
@@ -19,9 +18,8 @@ from lakeferry.errors import (
     RedirectTargetMissing,
     RedirectTargetReplaced,
 )
-from lakeferry.log import actions, file_actions, paths, protocols
-from lakeferry.log.commit import Transaction
-from lakeferry.log.conflicts import Conflict
+from lakeferry.log import actions, paths, protocols
+from lakeferry.log.commit import Conflict, Transaction
 from lakeferry.redirect import freeze, rehearsal, resuming
 from lakeferry.redirect.disable import disabling
 from lakeferry.redirect.disable.disabling import WithdrawalOptions
@@ -32,7 +30,15 @@ from lakeferry.redirect.states import RedirectState
 from lakeferry.table import DeltaLog
 from lakeferry.table.managed import Proposal, Verdict
 from tests.support.history import Append, History, Layout, SetProperties
-from tests.support.redirects import OLD, WORLD, append, content, redirect_at, world_with
+from tests.support.managed_worlds import (
+    FIRST,
+    live_tables,
+    log_by_id,
+    mark_deleted,
+    moved_world,
+    only_table,
+)
+from tests.support.redirects import OLD, append, content, redirect_at
 from tests.support.stored_tables import (
     NAME,
     OTHER_NAME,
@@ -47,32 +53,15 @@ from tests.support.stores import DictStore
 
 PAST = History().then(Append(1), Append(1))
 READY = 4
-FIRST = "00000000-0000-4000-8000-000000000000"
 DROPS = WithdrawalOptions(remove_target=True)
-VECTOR = {
-    "storageType": "i",
-    "pathOrInlineDv": "^Bg9^0rr910000000000iXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L",
-    "offset": None,
-    "sizeInBytes": 44,
-    "cardinality": 6,
-}
 
 
 def moved(past: History = PAST) -> DictStore:
-    """Return a world whose table has moved into the catalog."""
-    store = DictStore(world_with(past), uri=WORLD)
-    enabling.enable(managed_setting(store), managed_request())
-    return store
+    return moved_world(past)
 
 
 def by_name(store: DictStore) -> DeltaLog:
-    """Return the log of the moved table, opened with its catalog."""
-    setting = managed_setting(store)
-    unity = setting.catalog("unity")
-    found = unity.find_id(FIRST)
-    assert found is not None
-    setting.grant(found.location, unity.access(found))
-    return setting.log(found.location)
+    return log_by_id(managed_setting(store))
 
 
 def set_properties(log: DeltaLog, **properties: str) -> None:
@@ -82,25 +71,12 @@ def set_properties(log: DeltaLog, **properties: str) -> None:
     assert not isinstance(log.commit(Transaction("SET", "txn", metadata=metadata), state), Conflict)
 
 
-def mark_deleted(log: DeltaLog, name: str) -> None:
-    """Delete a row of a file with a deletion vector."""
-    row = next(each for each in log.snapshot().files.to_pylist() if each["path"] == name)
-    adds = pa.Table.from_pylist([{**row, "deletionVector": VECTOR}], schema=file_actions.ADD)
-    gone = {"path": name, "deletionTimestamp": 1, "dataChange": True}
-    removes = pa.Table.from_pylist([gone], schema=file_actions.REMOVE)
-    log.commit(Transaction("DELETE", "txn-mark", adds=adds, removes=removes), log.state())
-
-
 def disable(
     store: DictStore,
     options: WithdrawalOptions = WithdrawalOptions(),  # noqa: B008
     warn: Callable[[str], None] = lambda _: None,
 ) -> Outcome:
     return disabling.disable(managed_setting(store, warn=warn), OLD, options)
-
-
-def tables(store: DictStore) -> list[KeptTable]:
-    return [kept for kept in StoredTables(store).kept().values() if kept.name is not None]
 
 
 def test_a_table_that_nobody_has_changed_comes_back_as_it_was() -> None:
@@ -180,15 +156,14 @@ def test_the_net_change_comes_back_without_what_the_catalog_required() -> None:
     assert found.features == {"appendOnly", "invariants"}
     assert found.metadata["configuration"] == {}
     assert outcome.version == READY + 4
-    assert tables(store) == []
+    assert live_tables(store) == {}
 
 
 def test_the_entry_of_the_lock_is_in_the_log_alone() -> None:
     store = moved()
-    properties = tables(store)[0].properties
+    properties = only_table(store).properties
     disable(store)
-    (table,) = tables(store)
-    assert table.properties == properties
+    assert only_table(store).properties == properties
     locked = by_name(store).state()
     assert "redirectWriterOnly" in locked.protocol.features
     assert "catalogManaged" in locked.protocol.features
@@ -222,7 +197,7 @@ def restored(store: DictStore) -> DeltaLog:
     metadata = actions.changed(first.metadata, configuration=timed)
     wanted = Transaction("RESTORE", "txn-restore", metadata=metadata)
     assert not isinstance(log.commit(wanted, state), Conflict)
-    assert "io.unitycatalog.tableId" not in tables(store)[0].properties
+    assert "io.unitycatalog.tableId" not in only_table(store).properties
     return log
 
 
@@ -231,12 +206,12 @@ def test_a_table_that_was_restored_to_a_version_before_its_move_comes_back() -> 
     append(restored(store), "x.parquet")
     assert disable(store, DROPS).state is RedirectState.NORMAL
     assert "x.parquet" in content(store.objects, OLD, with_bytes=False).names
-    assert tables(store) == []
+    assert live_tables(store) == {}
 
 
 def test_a_table_that_was_restored_gets_the_properties_that_its_catalog_requires() -> None:
     store = moved()
-    before, version = tables(store)[0].properties, restored(store).state().version
+    before, version = only_table(store).properties, restored(store).state().version
     there = store.objects
     plan = rehearsal.rehearse(
         managed_setting(store), rehearsed, lambda each: resuming.resume(each, OLD)
@@ -244,7 +219,7 @@ def test_a_table_that_was_restored_gets_the_properties_that_its_catalog_requires
     assert [step.op for step in plan] == ["set_properties"]
     assert store.objects == there
     assert resuming.resume(managed_setting(store), OLD).changed
-    assert tables(store)[0].properties == before
+    assert only_table(store).properties == before
     assert by_name(store).state().version == version + 1
     assert not resuming.resume(managed_setting(store), OLD).changed
     assert by_name(store).state().version == version + 1
@@ -258,8 +233,7 @@ def test_a_renamed_table_comes_back_though_another_one_has_its_name() -> None:
     stranger(catalog)
     assert disable(store, DROPS).state is RedirectState.NORMAL
     assert "x.parquet" in content(store.objects, OLD, with_bytes=False).names
-    (left,) = tables(store)
-    assert left.name == NAME
+    assert only_table(store).name == NAME
 
 
 def stranger(catalog: StoredTables) -> None:
@@ -317,7 +291,7 @@ def test_a_table_that_the_catalog_hides_is_not_said_to_be_dropped(
     assert not disable(store, DROPS, warnings.append).changed
     assert "isn't dropped" in warnings[-1]
     assert "access denied" in warnings[-1]
-    assert tables(store)
+    assert live_tables(store)
 
 
 def test_a_source_that_was_written_to_is_told_how_to_drop_the_managed_table() -> None:
@@ -348,7 +322,7 @@ def test_a_frozen_table_is_thawed_by_its_name_before_it_comes_back() -> None:
     assert f"lakeferry redirect thaw unity:{NAME};" in (refused.value.remedy or "")
     freeze.thaw(setting, found.location)
     assert disable(store, DROPS).state is RedirectState.NORMAL
-    assert tables(store) == []
+    assert live_tables(store) == {}
 
 
 def test_a_target_that_is_there_is_not_abandoned() -> None:
@@ -361,9 +335,9 @@ def test_the_target_is_dropped_later_if_asked_for() -> None:
     append(by_name(store), "x.parquet")
     disable(store)
     append(managed_setting(store).log(OLD), "later.parquet")
-    assert tables(store)
+    assert live_tables(store)
     assert disable(store, DROPS).changed
-    assert tables(store) == []
+    assert live_tables(store) == {}
     assert not disable(store, DROPS).changed
 
 
@@ -391,7 +365,7 @@ def test_a_target_of_which_the_source_lacks_a_version_is_not_dropped(
     warnings: list[str] = []
     disable(store, DROPS, warnings.append)
     assert "isn't dropped" in warnings[-1]
-    assert tables(store)
+    assert live_tables(store)
 
 
 def test_a_table_that_is_back_needs_no_catalog(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,11 +24,11 @@ from lakeferry.redirect.resolve import Resolver
 from lakeferry.redirect.states import RedirectState
 from tests.support import plans
 from tests.support.history import Append, History, SetProperties
+from tests.support.managed_worlds import FIRST, FIRST_PLACE
 from tests.support.places import below, inside
 from tests.support.redirects import OLD, WORLD, append, content, redirect_at, world_with
 from tests.support.shares import Share
 from tests.support.stored_tables import (
-    MANAGED,
     NAME,
     OTHER_NAME,
     StoredTables,
@@ -38,8 +38,6 @@ from tests.support.stored_tables import (
 from tests.support.stores import DictStore, Fault, FaultyStore, Stopped, StoreCall, at
 
 COPY = f"{WORLD}/copy"
-FIRST = "00000000-0000-4000-8000-000000000000"
-PLACE = f"{MANAGED}/{FIRST}"
 TABLE = world_with(History().then(Append(2), Append(1)))
 
 
@@ -60,7 +58,7 @@ def moved() -> DictStore:
 
 def to_existing(*, verified: bool = True) -> Request:
     target = RedirectTarget(TargetKind.UNITY, name=NAME)
-    return Request(COPY, target, PLACE, data=Data.EXISTING, verified=verified)
+    return Request(COPY, target, FIRST_PLACE, data=Data.EXISTING, verified=verified)
 
 
 def resolver(setting: Setting) -> Resolver:
@@ -79,9 +77,9 @@ def test_a_copy_leads_to_the_managed_table_and_back() -> None:
     StoredTables(store).rename(FIRST, NAME, OTHER_NAME)
     later = managed_setting(store)
     found = resolver(later).resolve(COPY, write=True, allow_managed=True)
-    assert found.location == PLACE
-    append(later.log(PLACE), "new.parquet")
-    assert "new.parquet" in content(store.objects, PLACE, with_bytes=False).names
+    assert found.location == FIRST_PLACE
+    append(later.log(FIRST_PLACE), "new.parquet")
+    assert "new.parquet" in content(store.objects, FIRST_PLACE, with_bytes=False).names
     assert status.status(managed_setting(store), COPY).name == f"unity:{OTHER_NAME}"
 
     before = store.objects
@@ -117,8 +115,8 @@ def test_what_the_catalog_requires_is_no_difference_and_all_else_is() -> None:
 
 def test_its_path_alone_is_refused() -> None:
     store = moved()
-    target = RedirectTarget(TargetKind.OBJECT_STORE, PLACE)
-    request = Request(COPY, target, PLACE, data=Data.EXISTING)
+    target = RedirectTarget(TargetKind.OBJECT_STORE, FIRST_PLACE)
+    request = Request(COPY, target, FIRST_PLACE, data=Data.EXISTING)
     with pytest.raises(CatalogManaged):
         enabling.enable(managed_setting(store), request)
     assert redirect_at(managed_setting(store), COPY) is None

@@ -32,8 +32,9 @@ from lakeferry.redirect.states import RedirectState
 from lakeferry.storage import Store, open_store
 from lakeferry.table.managed import Proposal, RatifiedCommit, Verdict
 from tests.support.history import Append, History, SetProperties
+from tests.support.managed_worlds import FIRST, live_tables, only_table, world_of
 from tests.support.places import opener
-from tests.support.redirects import OLD, WORLD, redirect_at, world_with
+from tests.support.redirects import OLD, WORLD, redirect_at
 from tests.support.shares import Share
 from tests.support.stored_tables import (
     MANAGED,
@@ -50,12 +51,11 @@ from tests.support.stores import DictStore, Fault, FaultyStore, Stopped, StoreCa
 
 PAST = History().then(Append(1), Append(1))
 N = 3
-FIRST = "00000000-0000-4000-8000-000000000000"
 PLACE = f"managed/{FIRST}"
 
 
 def world(past: History = PAST) -> DictStore:
-    return DictStore(world_with(past), uri=WORLD)
+    return world_of(past)
 
 
 def begun(store: DictStore, *, stops_after: str, user: str | None = None) -> None:
@@ -70,17 +70,12 @@ def begun(store: DictStore, *, stops_after: str, user: str | None = None) -> Non
         enabling.enable(managed_setting(faulty, clock=store.clock, user=user), managed_request())
 
 
-def live(store: DictStore) -> list[KeptTable]:
-    return [kept for kept in StoredTables(store).kept().values() if kept.name is not None]
-
-
 def stranger(store: DictStore, version: int) -> None:
     """Commit to the table by its private name, as somebody does who has found it."""
     setting = managed_setting(store)
     tables = setting.catalog("unity").managed_tables()
     assert tables is not None
-    (kept,) = live(store)
-    commits = tables.commits(FIRST, kept.name or "")
+    commits = tables.commits(FIRST, only_table(store).name or "")
     body = b'{"commitInfo":{"timestamp":1,"inCommitTimestamp":1,"operation":"WRITE"}}\n'
     commit = RatifiedCommit(version, f"{version:020d}.{FIRST}.json", len(body), 1, 1)
     opener(store)(f"{MANAGED}/{FIRST}").put(commit.staged_path, body)
@@ -172,7 +167,7 @@ def test_a_property_that_gets_too_long_during_the_copy_begins_no_move(when: str)
     assert "redirect cancel" in (refused.value.remedy or "")
     assert redirect_at(managed_setting(store)) is None
     assert cancel.cancel(managed_setting(store), OLD).state is RedirectState.NORMAL
-    assert live(store) == []
+    assert live_tables(store) == {}
 
 
 @pytest.mark.parametrize("version", [1, N + 1])
@@ -187,7 +182,7 @@ def test_who_commits_by_the_private_name_ends_the_move(version: int) -> None:
     assert outcome.state is RedirectState.NORMAL
     assert redirect_at(managed_setting(store)) is None
     # The table isn't ours any more, and has its files.
-    assert [kept.latest for kept in live(store)] == [version]
+    assert only_table(store).latest == version
     assert any("stays there" in each for each in warnings)
 
 
@@ -229,8 +224,7 @@ def test_a_move_that_was_written_over_ends_without_its_dropped_table(is_open: bo
         remedy = refused.value.remedy or ""
         assert f"catalog remove unity:{FIRST} --yes" in remedy
         assert f"redirect cancel {OLD} --leave-copies" in remedy
-    (table,) = live(store)
-    StoredTables(store).drop(FIRST, table.name or "")
+    StoredTables(store).drop(FIRST, only_table(store).name or "")
     if is_open:
         with pytest.raises(RedirectIllegalTransition, match="may be open"):
             cancel.cancel(managed_setting(store), OLD)
@@ -341,7 +335,7 @@ def test_a_server_is_tried_once_with_two_tables() -> None:
     configured = changed(state.metadata, configuration={"delta.appendOnly": "true"})
     managed_probe.try_server(setting, tables, target, replace(state, metadata=configured))
     assert len(tables.kept()) == 4
-    assert live(store) == []
+    assert live_tables(store) == {}
     assert not [name for name in store.objects if name.startswith("managed/")]
 
 
@@ -373,7 +367,7 @@ def test_a_server_that_refuses_a_history_is_refused() -> None:
     target = RedirectTarget(TargetKind.UNITY, name=NAME)
     with pytest.raises(CatalogManaged, match="can't take a table with its history"):
         managed_probe.try_server(setting, StrictTables(store), target, state)
-    assert live(store) == []
+    assert live_tables(store) == {}
     assert not [name for name in store.objects if name.startswith("managed/")]
 
 
@@ -399,7 +393,7 @@ def test_a_refused_first_commit_takes_the_move_back(resumes: bool) -> None:
     assert "the move was undone" in (refused.value.cause or "")
     assert "drop" in steps
     assert redirect_at(managed_setting(store)) is None
-    assert live(store) == []
+    assert live_tables(store) == {}
     assert not [name for name in store.objects if name.startswith("managed/")]
     assert cancel.cancel(managed_setting(store), OLD).state is RedirectState.NORMAL
 
@@ -425,7 +419,7 @@ def test_wherever_it_is_broken_off_when_the_catalog_refuses_there_is_a_way_back(
             # Dropped by us, and the source doesn't say so yet: this is the remedy.
             outcome = cancel.cancel(setting, OLD, leave_copies=True)
         assert outcome.state is RedirectState.NORMAL
-        assert live(store) == []
+        assert live_tables(store) == {}
         assert redirect_at(managed_setting(store)) is None
 
 
@@ -434,7 +428,7 @@ def test_a_move_whose_closing_commit_is_refused_is_cancelled() -> None:
     begun(store, stops_after=AT_LOCK)
     strict = with_tables(managed_setting(store), LateTables(store))
     assert cancel.cancel(strict, OLD).state is RedirectState.NORMAL
-    assert live(store) == []
+    assert live_tables(store) == {}
     assert not [name for name in store.objects if name.startswith("managed/")]
 
 
@@ -446,7 +440,7 @@ def test_a_table_that_was_renamed_meanwhile_is_not_dropped() -> None:
     strict.rename(FIRST, "", NAME)
     with pytest.raises(InvalidInput, match="must be 1"):
         cancel.cancel(with_tables(managed_setting(store), strict), OLD)
-    assert [kept.name for kept in live(store)] == [NAME]
+    assert only_table(store).name == NAME
 
 
 def test_who_finds_the_move_begun_by_another_process_creates_no_table() -> None:
