@@ -18,7 +18,7 @@ from deltalake import DeltaTable, write_deltalake
 
 from lakeferry.api.redirects import Redirects
 from lakeferry.errors import RedirectIllegalTransition
-from lakeferry.redirect.move import Outcome
+from lakeferry.redirect.outcome import Outcome
 from lakeferry.redirect.states import RedirectState
 from tests.support.shares import Share
 

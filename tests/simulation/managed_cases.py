@@ -9,7 +9,7 @@ from functools import partial
 
 from lakeferry.log import paths
 from lakeferry.redirect.enable import enabling
-from lakeferry.redirect.move import Outcome
+from lakeferry.redirect.outcome import Outcome
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.states import RedirectState
 from tests.simulation import redirect_cases

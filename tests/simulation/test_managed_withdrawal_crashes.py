@@ -18,7 +18,7 @@ from lakeferry.log.commit import Transaction
 from lakeferry.redirect import cancel, status
 from lakeferry.redirect.disable import disabling
 from lakeferry.redirect.disable.disabling import WithdrawalOptions
-from lakeferry.redirect.move import Outcome
+from lakeferry.redirect.outcome import Outcome
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.states import RedirectState
 from tests.simulation.managed_cases import (

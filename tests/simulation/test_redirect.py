@@ -14,7 +14,7 @@ from lakeferry.log.commit import Transaction
 from lakeferry.redirect import cancel, freeze, resuming
 from lakeferry.redirect.disable import disabling
 from lakeferry.redirect.entry import Data, Mode
-from lakeferry.redirect.move import Outcome
+from lakeferry.redirect.outcome import Outcome
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.states import RedirectState
 from lakeferry.table import DeltaLog

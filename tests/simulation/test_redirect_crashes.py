@@ -17,8 +17,8 @@ from lakeferry.redirect import freeze, status
 from lakeferry.redirect.disable import disabling
 from lakeferry.redirect.enable import enabling
 from lakeferry.redirect.entry import Data, Mode
-from lakeferry.redirect.move import Outcome
 from lakeferry.redirect.no_redirect_rules import Rule
+from lakeferry.redirect.outcome import Outcome
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.states import RedirectState
 from tests.simulation.redirect_cases import (

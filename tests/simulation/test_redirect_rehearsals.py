@@ -24,8 +24,8 @@ from lakeferry.redirect.disable.disabling import WithdrawalOptions
 from lakeferry.redirect.enable import enabling
 from lakeferry.redirect.enable.preflight import Request
 from lakeferry.redirect.entry import Data, Dialect, Mode, RedirectTarget, TargetKind
-from lakeferry.redirect.move import Outcome
 from lakeferry.redirect.no_redirect_rules import Rule
+from lakeferry.redirect.outcome import Outcome
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.steps import RedirectStep
 from lakeferry.storage import normalise

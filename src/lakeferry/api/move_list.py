@@ -33,7 +33,7 @@ from lakeferry.engine import Engine, Name, Observer, unobserved
 from lakeferry.engines import open_engine
 from lakeferry.engines.shared_engine import SharedEngine
 from lakeferry.errors import Interrupted, LakeferryError, RedirectInProgress
-from lakeferry.redirect.move import Outcome
+from lakeferry.redirect.outcome import Outcome
 from lakeferry.redirect.states import RedirectState
 from lakeferry.storage.uris import same_place
 

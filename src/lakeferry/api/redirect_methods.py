@@ -8,7 +8,7 @@ from lakeferry.api.located_table import LocatedTable, Plan, WorkOptions
 from lakeferry.api.redirects import DisableOptions, MoveOptions, Redirects
 from lakeferry.catalogs import names
 from lakeferry.engine import Observer, unobserved
-from lakeferry.redirect.move import Outcome
+from lakeferry.redirect.outcome import Outcome
 from lakeferry.redirect.resolve import Resolution
 from lakeferry.redirect.status import Status
 

@@ -40,7 +40,7 @@ from lakeferry.redirect.disable import disabling
 from lakeferry.redirect.enable import enabling, move_record, preflight
 from lakeferry.redirect.enable.preflight import Request
 from lakeferry.redirect.entry import Data, Dialect, Mode, RedirectTarget, TargetKind
-from lakeferry.redirect.move import Outcome
+from lakeferry.redirect.outcome import Outcome
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.resolve import Resolution, Resolver
 from lakeferry.redirect.status import Status

@@ -48,7 +48,7 @@ from lakeferry.protection.dropping import ListedFeature as ListedFeature
 from lakeferry.redirect import resolve as following
 from lakeferry.redirect.client_effects import ClientEffect as ClientEffect
 from lakeferry.redirect.client_effects import effects as effects
-from lakeferry.redirect.move import Outcome as Outcome
+from lakeferry.redirect.outcome import Outcome as Outcome
 from lakeferry.redirect.status import Status as Status
 from lakeferry.table import DeltaLog, live_files, unsupported
 from lakeferry.table.checkpoint import Written

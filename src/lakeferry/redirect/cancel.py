@@ -57,7 +57,8 @@ from lakeferry.redirect.enable.move_record import MoveRecord
 from lakeferry.redirect.enable.preflight import Request
 from lakeferry.redirect.enable.target_claim import Claim
 from lakeferry.redirect.entry import Data, Redirect
-from lakeferry.redirect.move import Move, Outcome
+from lakeferry.redirect.move import Move
+from lakeferry.redirect.outcome import Outcome
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.states import RedirectEvent, RedirectState
 from lakeferry.storage.uris import shell_safe

@@ -9,7 +9,7 @@ from lakeferry.log.replay import TableState as TableState
 from lakeferry.redirect import entry as model
 from lakeferry.redirect import read_entry, received_entries, redirect_commits, states, steps
 from lakeferry.redirect.entry import Data, Journal, Mode, Redirect
-from lakeferry.redirect.move import Outcome
+from lakeferry.redirect.outcome import Outcome
 from lakeferry.redirect.redirect_commits import Bare
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.states import RedirectEvent, RedirectState

@@ -10,7 +10,7 @@ from lakeferry.errors import RedirectIllegalTransition, RedirectSpecInvalid
 from lakeferry.log.conflicts import Conflict
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.redirect import read_entry, received_entries, redirect_commits, steps
-from lakeferry.redirect.move import Outcome
+from lakeferry.redirect.outcome import Outcome
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.states import RedirectState
 from lakeferry.storage.uris import shell_safe

@@ -26,7 +26,8 @@ from lakeferry.redirect.enable import (
     target_claim,
 )
 from lakeferry.redirect.entry import Data, Redirect
-from lakeferry.redirect.move import Move, Outcome
+from lakeferry.redirect.move import Move
+from lakeferry.redirect.outcome import Outcome
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.states import RedirectEvent, RedirectState
 from lakeferry.storage.uris import same_place, shell_safe

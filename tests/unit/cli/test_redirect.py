@@ -14,8 +14,8 @@ from lakeferry.cli import redirect_list, redirect_pages
 from lakeferry.cli.output import Output
 from lakeferry.cli.redirect import DialectsType, _going_on, redirect
 from lakeferry.errors import Interrupted
-from lakeferry.redirect.move import Outcome
 from lakeferry.redirect.no_redirect_rules import Rule
+from lakeferry.redirect.outcome import Outcome
 from lakeferry.redirect.states import RedirectState
 from lakeferry.redirect.status import Status
 from tests.support.history import Append, History

@@ -16,7 +16,7 @@ from lakeferry.redirect import cancel, freeze, redirect_commits, resuming, settl
 from lakeferry.redirect.disable import disabling
 from lakeferry.redirect.disable.disabling import WithdrawalOptions
 from lakeferry.redirect.enable import enabling, log_staging
-from lakeferry.redirect.move import Outcome
+from lakeferry.redirect.outcome import Outcome
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.states import RedirectState
 from lakeferry.storage import Store

@@ -26,7 +26,7 @@ from lakeferry.redirect.disable.source_end import drop_target, remove
 from lakeferry.redirect.disable.withdrawal import disable_command
 from lakeferry.redirect.disable.withdrawn_target import check_target, is_closed
 from lakeferry.redirect.entry import Data, Redirect
-from lakeferry.redirect.move import Outcome
+from lakeferry.redirect.outcome import Outcome
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.states import RedirectEvent, RedirectState
 from lakeferry.storage.uris import same_place, shell_safe

@@ -52,7 +52,7 @@ from lakeferry.redirect.disable.withdrawal import WithdrawalOptions as Withdrawa
 from lakeferry.redirect.disable.withdrawn_target import target_after_end, target_place
 from lakeferry.redirect.enable import move_record
 from lakeferry.redirect.entry import Data, Redirect
-from lakeferry.redirect.move import Outcome
+from lakeferry.redirect.outcome import Outcome
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.states import RedirectEvent, RedirectState
 from lakeferry.table import DeltaLog

@@ -64,7 +64,8 @@ from lakeferry.redirect.enable.precopy import Crossing
 from lakeferry.redirect.enable.preflight import Request
 from lakeferry.redirect.enable.target_claim import Claim
 from lakeferry.redirect.entry import Data
-from lakeferry.redirect.move import Move, Outcome
+from lakeferry.redirect.move import Move
+from lakeferry.redirect.outcome import Outcome
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.states import RedirectEvent, RedirectState
 from lakeferry.storage import Store

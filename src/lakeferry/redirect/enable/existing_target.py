@@ -29,7 +29,8 @@ from lakeferry.redirect import move as moving
 from lakeferry.redirect.enable import enabling_commit
 from lakeferry.redirect.enable.preflight import FEW_CAN_OPEN, Request
 from lakeferry.redirect.entry import Redirect, RedirectTarget, TargetCommit, TargetKind
-from lakeferry.redirect.move import Move, Outcome
+from lakeferry.redirect.move import Move
+from lakeferry.redirect.outcome import Outcome
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.resolve import Resolver
 from lakeferry.redirect.states import RedirectState

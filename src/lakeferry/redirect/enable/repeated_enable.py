@@ -11,7 +11,7 @@ from lakeferry.redirect import entry, move, received_entries, redirect_commits, 
 from lakeferry.redirect.disable import disabling, withdrawn_target
 from lakeferry.redirect.enable.preflight import Request
 from lakeferry.redirect.entry import Data, Dialect, Journal, Redirect
-from lakeferry.redirect.move import Outcome
+from lakeferry.redirect.outcome import Outcome
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.states import RedirectEvent, RedirectState
 from lakeferry.storage.uris import same_place, shell_safe

@@ -19,7 +19,7 @@ from lakeferry.redirect.enable.move_record import MoveRecord
 from lakeferry.redirect.enable.precopy import Crossing
 from lakeferry.redirect.enable.preflight import Request
 from lakeferry.redirect.enable.target_claim import Claim
-from lakeferry.redirect.move import Outcome
+from lakeferry.redirect.outcome import Outcome
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.states import RedirectState
 from lakeferry.storage import Store

@@ -9,7 +9,7 @@ import pytest
 from lakeferry.examples.demo import report
 from lakeferry.examples.demo.findings import DemoCheck, Findings, Sight, TimeSpan
 from lakeferry.examples.demo.writer import Acknowledged, RefusedAttempt
-from lakeferry.redirect.move import Outcome
+from lakeferry.redirect.outcome import Outcome
 from lakeferry.redirect.states import RedirectState
 
 OLD, NEW = "file:///lake/old/orders", "file:///lake/new/orders"

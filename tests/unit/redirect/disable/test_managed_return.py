@@ -24,8 +24,8 @@ from lakeferry.redirect import freeze, rehearsal, resuming
 from lakeferry.redirect.disable import disabling
 from lakeferry.redirect.disable.disabling import WithdrawalOptions
 from lakeferry.redirect.enable import enabling
-from lakeferry.redirect.move import Outcome
 from lakeferry.redirect.no_redirect_rules import Rule
+from lakeferry.redirect.outcome import Outcome
 from lakeferry.redirect.states import RedirectState
 from lakeferry.table import DeltaLog
 from lakeferry.table.managed import Proposal, Verdict
