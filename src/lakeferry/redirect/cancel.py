@@ -36,14 +36,15 @@ from lakeferry.log.replay import TableState as TableState
 from lakeferry.redirect import (
     entry,
     managed_place,
+    move_lookup,
     read_entry,
     received_entries,
     redirect_commits,
+    settling,
     states,
     steps,
     target_registration,
 )
-from lakeferry.redirect import move as moving
 from lakeferry.redirect.enable import (
     existing_target,
     log_staging,
@@ -92,15 +93,16 @@ def cancel(setting: Setting, source_uri: str, *, leave_copies: bool = False) -> 
         version = redirect_commits.remove_entry(setting, source, state, redirect)
         return Outcome(RedirectState.NORMAL, source_uri, None, version, True)
     try:
-        move = moving.begun(setting, source, state, redirect)
+        move = move_lookup.begun(setting, source, state, redirect)
     except RedirectSpecInvalid:
         return _let_go(setting, source, state, redirect, leave_copies=leave_copies)
     except CatalogUnavailable as silent:
         if not leave_copies:
-            silent.remedy = unfinished_move.ways_on(source_uri, moving.place_of_target(redirect))
+            place = move_lookup.place_of_target(redirect)
+            silent.remedy = unfinished_move.ways_on(source_uri, place)
             raise
         return _without_target(
-            moving.begun(setting, source, state, redirect, asks_catalog=False), silent
+            move_lookup.begun(setting, source, state, redirect, asks_catalog=False), silent
         )
     if redirect.journal.data is Data.EXISTING:
         return existing_target.cancel_to_existing(move)
@@ -121,7 +123,7 @@ def take_back(move: Move, *, leave_copies: bool = False) -> Outcome:
             managed_loss.check_given_up(move)
         outcome = _end_at_source(move)
         what = f"some files of the move at {move.place.uri}"
-        moving.attempt(move.setting, what, partial(_leave_to_others, move))
+        settling.attempt(move.setting, what, partial(_leave_to_others, move))
         return outcome
     kept: tuple[str, ...] = ()
     try:
@@ -159,14 +161,14 @@ def _without_table(move: Move) -> Outcome:
     """Cancel a move whose table was dropped, because its catalog doesn't let us close it."""
     outcome = _end_at_source(move)
     leave = partial(managed_loss.leave_managed, move, _claim(move), _ends(move), was_closed=True)
-    moving.attempt(move.setting, f"some files of the move at {move.place.uri}", leave)
+    settling.attempt(move.setting, f"some files of the move at {move.place.uri}", leave)
     return outcome
 
 
 def _end_at_source(move: Move) -> Outcome:
     """Set the source to NORMAL and delete the move's record; leave the target as it is."""
     outcome = existing_target.cancel_to_existing(move)
-    moving.attempt(move.setting, "the record of the move", partial(_forget, move))
+    settling.attempt(move.setting, "the record of the move", partial(_forget, move))
     return outcome
 
 
@@ -253,7 +255,7 @@ def _let_go(
     elif redirect.journal is not None:
         move_id = redirect.journal.move_id
         forget = partial(move_record.forget_record, source.store, move_id)
-        moving.attempt(setting, "the record of the move", forget)
+        settling.attempt(setting, "the record of the move", forget)
     return Outcome(RedirectState.NORMAL, source.store.uri, None, version, True, kept=kept)
 
 
@@ -272,12 +274,12 @@ def to_take_back(
     """
     if redirect.journal is None or redirect.journal.data is Data.EXISTING:
         return None
-    move = moving.begun_earlier(setting, source, redirect)
+    move = move_lookup.begun_earlier(setting, source, redirect)
     if move is not None and move.managed is not None and managed_loss.is_dropped(move):
         if not leave_copies:
             managed_loss.check_given_up(move)
         return None
-    target = setting.log(moving.place_of_target(redirect))
+    target = setting.log(move_lookup.place_of_target(redirect))
     there, lock = _table_at(target)
     try:
         found = move.decision() if move is not None else None
@@ -397,7 +399,7 @@ def _leave(move: Move, claim: Claim) -> None:
         _forget(move)
 
     what = f"some files of the move at {move.place.uri}"
-    moving.attempt(
+    settling.attempt(
         move.setting, what, leave, f"redirect cancel {shell_safe(move.source.store.uri)}"
     )
 

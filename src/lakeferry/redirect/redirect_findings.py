@@ -26,7 +26,7 @@ from lakeferry.redirect import (
     dialects,
     entry,
     lineage,
-    move,
+    move_lookup,
     read_entry,
     received_entries,
     redirect_commits,
@@ -195,7 +195,7 @@ def _about_beginning(
     redirect: Redirect, found: Snapshot | TableState, store: Store
 ) -> Iterator[RedirectFinding]:
     begun = redirect_commits.read_commit(store, found.version)
-    begins = begun is not None and move.is_beginning(begun[1].commit_info, redirect)
+    begins = begun is not None and move_lookup.is_beginning(begun[1].commit_info, redirect)
     if redirect.journal is not None and not begins:
         why = (
             f"version {found.version} isn't the one that started the move: it can't be resumed; "
@@ -219,7 +219,7 @@ def about_lock(
     except RedirectSpecInvalid as invalid:
         yield "redirect_spec_invalid", str(invalid)
         return
-    if move.leads_nowhere(DeltaLog(store), redirect, found.version):
+    if move_lookup.leads_nowhere(DeltaLog(store), redirect, found.version):
         why = "and was withdrawn: an old entry is back, perhaps by a RESTORE"
         remedy = "'redirect disable' removes it"
         yield NOWHERE, f"the redirect leads to {place}, {why}; {remedy}"

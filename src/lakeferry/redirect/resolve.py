@@ -43,7 +43,7 @@ from lakeferry.log.replay import TableState as TableState
 from lakeferry.redirect import (
     following_errors,
     lineage,
-    move,
+    move_lookup,
     read_entry,
     received_entries,
 )
@@ -267,7 +267,7 @@ class Resolver:
             raise following_errors.target_missing(led_from, place, missing) from missing
         found = self._in_force(store, state, place)
         managed = features.catalog_managed(state.protocol)
-        withdrawn = found is not None and move.leads_nowhere(log, found, state.version)
+        withdrawn = found is not None and move_lookup.leads_nowhere(log, found, state.version)
         asked = bool(managed) and store.asks_catalog
         table_id = state.metadata.id
         seen = _Seen(state.version, found, table_id, withdrawn, managed, asked, commit, now)

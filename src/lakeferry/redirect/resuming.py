@@ -10,16 +10,17 @@ from lakeferry.redirect import (
     cancel,
     entry,
     managed_commits,
+    move_lookup,
     read_entry,
     states,
     steps,
     target_registration,
 )
-from lakeferry.redirect import move as moving
 from lakeferry.redirect.disable import disabling
 from lakeferry.redirect.disable.withdrawn_target import check_target
 from lakeferry.redirect.enable import (
     enabling,
+    ended_move,
     existing_target,
     managed_move,
     move_record,
@@ -60,7 +61,7 @@ def resume(setting: Setting, source_uri: str, name: str | None = None) -> Outcom
         _check_takes_name(bool(managed), source_uri)
     if redirect.state is RedirectState.ENABLING:
         return _resume_enabling(setting, source, state, redirect, name)
-    nowhere = moving.leads_nowhere(source, redirect, state.version)
+    nowhere = move_lookup.leads_nowhere(source, redirect, state.version)
     if nowhere or disabling.has_begun(setting, redirect):
         return disabling.disable(setting, source_uri)
     return _resume_ready(setting, source, state, redirect)
@@ -111,7 +112,7 @@ def _resume_enabling(
     redirect: Redirect,
     name: str | None,
 ) -> Outcome:
-    move = moving.begun(setting, source, state, redirect)
+    move = move_lookup.begun(setting, source, state, redirect)
     if name is not None and redirect.target is not None:
         move = replace(move, name=managed_move.named_otherwise(redirect.target, name).name)
     if move.journal.data is Data.EXISTING:
@@ -123,7 +124,7 @@ def _resume_enabling(
         target_registration.check_catalog_answers(move)
     outcome = enabling.finish_enable(move, enabling.anew(move))
     if outcome.state is RedirectState.READY:
-        enabling.settle_move(setting, source, move.target, move.version + 1, move.journal.move_id)
+        ended_move.settle_move(setting, source, move.target, move.version + 1, move.journal.move_id)
     return outcome
 
 
@@ -163,7 +164,7 @@ def _resume_ready(
         claim = target_claim.read_claim(target.store)
         if claim is not None and same_place(claim.source, source.store.uri):
             version, move_id = journal.ready_version, journal.move_id
-            if enabling.settle_move(setting, source, target, version, move_id):
+            if ended_move.settle_move(setting, source, target, version, move_id):
                 setting.step(steps.at("clear", place))
         else:
             move_record.forget_record(source.store, journal.move_id)

@@ -25,7 +25,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 
-from lakeferry.errors import ObjectNotFound
+from lakeferry.errors import LakeferryError, ObjectNotFound
 from lakeferry.log import paths
 from lakeferry.log.lines import Lines
 from lakeferry.redirect import redirect_commits, steps
@@ -151,6 +151,40 @@ def write_checkpoint(
         replaced = writes.withdraw()
     if created and not replaced:
         setting.step(steps.checkpoint(log.store.uri, version))
+
+
+def attempt(
+    setting: Setting, what: str, action: Callable[[], object], command: str | None = None
+) -> bool:
+    """Run ``action`` after a committed transition; return whether it worked.
+
+    The transition is valid, so a failure is only a warning. It says that ``what`` is not done,
+    and that ``command`` finishes it once the remedy of the failure has been followed.
+    """
+    try:
+        action()
+    except Exception as failed:  # noqa: BLE001 - success isn't to become an error
+        remedy = failed.remedy if isinstance(failed, LakeferryError) else None
+        first = f"; {remedy}" if remedy else ""
+        later = f"; {'then ' if remedy else ''}'lakeferry {command}' finishes it" if command else ""
+        setting.warn(f"{what} couldn't be finished: {failed}{first}{later}")
+        return False
+    return True
+
+
+def settle_version(
+    log: DeltaLog, version: int, setting: Setting, command: str | None = None
+) -> bool:
+    """Write the checkpoint and the checksum file of a commit that a redirect made."""
+
+    def is_ours(_: bytes, lines: Lines) -> bool:
+        return redirect_commits.mark_of(lines.commit_info) is not None
+
+    def write() -> None:
+        write_checkpoint(setting, log, version, is_ours)
+
+    what = f"the checkpoint of version {version} of {log.store.uri}"
+    return attempt(setting, what, write, command)
 
 
 def _is_unread(path: str) -> bool:

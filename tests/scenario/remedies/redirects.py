@@ -132,7 +132,7 @@ def a_move_past_the_point_of_no_return_is_ended_and_brought_back(witness: Witnes
     assert witness.done(*quoted(witness, 1))["state"] == "NORMAL"
 
 
-@follows("move.py: 'lakeferry redirect cancel {}' removes the entry")
+@follows("move_lookup.py: 'lakeferry redirect cancel {}' removes the entry")
 def a_move_whose_source_was_written_to_is_taken_back(witness: Witness) -> None:
     source = begun(witness)
     overwritten(witness)

@@ -16,7 +16,7 @@ from lakeferry.catalogs import Catalog
 from lakeferry.errors import CatalogUnavailable, RedirectTargetReplaced, StorageUnavailable
 from lakeferry.log import actions
 from lakeferry.log.commit import Transaction
-from lakeferry.redirect import move, read_entry
+from lakeferry.redirect import move_lookup, read_entry
 from lakeferry.redirect.disable import bring_back
 from lakeferry.redirect.disable.withdrawal import Withdrawal
 from lakeferry.redirect.entry import Redirect
@@ -199,7 +199,7 @@ def test_an_old_entry_that_is_back_leads_nowhere(
     assert status.state is (RedirectState.READY if version == 3 else RedirectState.DROPPING)
     assert codes(inspection.inspect(source)) == ["redirect_leads_nowhere"]
     found = redirect_of(source)
-    assert move.leads_nowhere(DeltaLog(source), found, newest + 1)
+    assert move_lookup.leads_nowhere(DeltaLog(source), found, newest + 1)
     if version == 3:
         (warning,) = status.warnings
         assert remove_target or "an old entry is back" in warning
@@ -226,7 +226,7 @@ def test_a_redirect_in_force_and_one_that_is_being_withdrawn_lead_somewhere(
     log = DeltaLog(source)
     for number in range(5):
         log.commit(Transaction("VACUUM START", f"vacuum-{number}"), log.state())
-    assert not move.leads_nowhere(log, redirect_of(source), log.state().version)
+    assert not move_lookup.leads_nowhere(log, redirect_of(source), log.state().version)
 
     def fail(_: Withdrawal) -> int:
         raise StorageUnavailable("the line is dead")
@@ -236,7 +236,7 @@ def test_a_redirect_in_force_and_one_that_is_being_withdrawn_lead_somewhere(
         with pytest.raises(StorageUnavailable):
             redirects.disable(source.uri)
     assert DeltaLog(open_store(f"{root}/new")).state().version < log.state().version
-    assert not move.leads_nowhere(log, redirect_of(source), log.state().version)
+    assert not move_lookup.leads_nowhere(log, redirect_of(source), log.state().version)
     assert codes(inspection.inspect(source)) == ["redirect_withdrawal_unfinished"]
 
 
@@ -248,7 +248,7 @@ def test_a_redirect_to_a_table_of_its_own_leads_there_whenever_it_is_back(root: 
         redirects.disable(source.uri)
         brought_back(source, 3, redirects.status(source.uri).source_version)
     log = DeltaLog(source)
-    assert not move.leads_nowhere(log, redirect_of(source), log.state().version)
+    assert not move_lookup.leads_nowhere(log, redirect_of(source), log.state().version)
     assert codes(inspection.inspect(source)) == []
 
 

@@ -16,9 +16,10 @@ from lakeferry.redirect import (
     entry,
     file_removal,
     lineage,
-    move,
+    move_lookup,
     read_entry,
     received_entries,
+    settling,
     states,
     steps,
 )
@@ -66,7 +67,7 @@ def _ended(source: str, target: str | None, version: int, loss: Loss, changed: b
 def finish_abandon(setting: Setting, source: DeltaLog, state: TableState) -> int:
     """Go from DROPPING to NORMAL without the target; return the source's last version."""
     version = remove(setting, source, state)
-    move.settle_version(source, version, setting, disable_command(source.store.uri))
+    settling.settle_version(source, version, setting, disable_command(source.store.uri))
     return version
 
 
@@ -87,7 +88,7 @@ def _look(setting: Setting, source: DeltaLog, state: TableState, redirect: Redir
     journal, uri = redirect.journal, source.store.uri
     if journal is not None and journal.abandoned:
         return Loss("it was given up before", None)
-    if move.leads_nowhere(source, redirect, state.version):
+    if move_lookup.leads_nowhere(source, redirect, state.version):
         return Loss("the move has ended, and an old entry of it is back", 0)
     moved = journal is not None and journal.data is not Data.EXISTING
     target: DeltaLog | None = None

@@ -32,10 +32,11 @@ from lakeferry.log.replay import TableState as TableState
 from lakeferry.redirect import (
     entry,
     lineage,
-    move,
+    move_lookup,
     read_entry,
     received_entries,
     redirect_commits,
+    settling,
     states,
 )
 from lakeferry.redirect.disable import (
@@ -85,10 +86,10 @@ def disable(
     if redirect.journal.abandoned:
         version = abandon.finish_abandon(setting, source, state)
         return Outcome(RedirectState.NORMAL, source_uri, str(redirect.target), version, True)
-    if move.leads_nowhere(source, redirect, state.version):
+    if move_lookup.leads_nowhere(source, redirect, state.version):
         # The redirect has ended and its old entry came back: there is nothing to copy.
         version = redirect_commits.remove_entry(setting, source, state, redirect)
-        move.settle_version(source, version, setting, disable_command(source_uri))
+        settling.settle_version(source, version, setting, disable_command(source_uri))
         return Outcome(RedirectState.NORMAL, source_uri, str(redirect.target), version, True)
     # The record isn't needed since READY; it is left over if settling was interrupted.
     move_record.forget_record(source.store, redirect.journal.move_id)
@@ -108,7 +109,7 @@ def disable(
         # That process also decides whether the target is deleted.
         way.removes_target = False
     blocked_ms = round((time.monotonic() - began) * 1000)
-    move.settle_version(source, version, setting, disable_command(source_uri))
+    settling.settle_version(source, version, setting, disable_command(source_uri))
     way.ended_version = version
     target_removal.clear_up(way)
     return Outcome(
@@ -145,7 +146,7 @@ def _finish(
     found = unfinished(setting, source, state, options)
     if found is not None:
         lost_files.check_removal(found[0])
-    changed = owed is not None and move.settle_version(
+    changed = owed is not None and settling.settle_version(
         source, owed, setting, disable_command(source.store.uri)
     )
     if found is None:
@@ -225,7 +226,7 @@ def _ended_redirects(
 ) -> Iterator[tuple[Redirect, int]]:
     """Yield the redirects that ended in a table's newest commits, newest first, and when."""
     oldest = max(newest - look_back + 1, 1)
-    for version, lines in move.marked(source, oldest, newest):
+    for version, lines in move_lookup.marked(source, oldest, newest):
         if (redirect_commits.mark_of(lines.commit_info) or {}).get(
             "state"
         ) != RedirectState.NORMAL.value:
@@ -317,7 +318,7 @@ def _disable_existing(
         state, copied = bring_back_existing.bring_existing(setting, source, target, state, redirect)
     state = drop_target(setting, source, state)
     version = remove(setting, source, state)
-    move.settle_version(source, version, setting, disable_command(source.store.uri))
+    settling.settle_version(source, version, setting, disable_command(source.store.uri))
     return Outcome(
         RedirectState.NORMAL,
         source.store.uri,

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeferry.log.rewrite import Relative
-from lakeferry.redirect import file_removal, managed_place, move, steps, target_registration
+from lakeferry.redirect import file_removal, managed_place, settling, steps, target_registration
 from lakeferry.redirect.disable import lost_files, returned_versions
 from lakeferry.redirect.disable.withdrawal import Withdrawal, disable_command
 from lakeferry.redirect.managed_target import ManagedTarget
@@ -25,7 +25,7 @@ def clear_up(way: Withdrawal) -> bool:
     place = way.target.store.uri
     command = disable_command(way.source.store.uri)
     locked: list[bool] = []
-    move.attempt(way.setting, place, lambda: locked.append(way.is_locked()), command)
+    settling.attempt(way.setting, place, lambda: locked.append(way.is_locked()), command)
     if not any(locked):
         if way.removes_target and locked and way.managed is None:
             way.setting.warn(f"{place} isn't deleted: another table is there now")
@@ -33,7 +33,7 @@ def clear_up(way: Withdrawal) -> bool:
     if not way.removes_target and way.managed is not None:
         return _publish_lock(way)
     forgot: list[bool] = []
-    move.attempt(
+    settling.attempt(
         way.setting,
         f"the name of {place} in its catalog",
         lambda: forgot.append(
@@ -43,7 +43,8 @@ def clear_up(way: Withdrawal) -> bool:
     )
     if way.removes_target:
         what = f"the deletion of {place}"
-        move.attempt(way.setting, what, lambda: delete_target(way), f"{command} --remove-target")
+        again = f"{command} --remove-target"
+        settling.attempt(way.setting, what, lambda: delete_target(way), again)
     return any(forgot) or way.removes_target
 
 
@@ -61,7 +62,7 @@ def _publish_lock(way: Withdrawal) -> bool:
         published.append(bool(store.publish().published))
 
     what = f"the publication of the lock of {way.redirect.target}"
-    move.attempt(way.setting, what, publish, f"publish {way.redirect.target}")
+    settling.attempt(way.setting, what, publish, f"publish {way.redirect.target}")
     return any(published)
 
 

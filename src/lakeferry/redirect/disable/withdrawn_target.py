@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lakeferry.errors import Forbidden, NotATable, RedirectTargetMissing, TableNotFound
 from lakeferry.log.replay import TableState as TableState
-from lakeferry.redirect import lineage, move
+from lakeferry.redirect import lineage, move_lookup
 from lakeferry.redirect.entry import Redirect
 from lakeferry.redirect.following_errors import target_missing
 from lakeferry.redirect.redirect_context import Setting
@@ -17,7 +17,7 @@ def target_place(setting: Setting, redirect: Redirect, source_uri: str) -> str:
     """Return where the target is now. A catalog may have moved it since."""
     target = redirect.target
     if target is None or target.location is not None or redirect.state is RedirectState.ENABLING:
-        return move.place_of_target(redirect)
+        return move_lookup.place_of_target(redirect)
     return find_in_catalog(setting.catalog, redirect, source_uri, setting.grant).location
 
 
@@ -51,7 +51,7 @@ def target_after_end(
     to be deleted, so the user is told if the catalog hides it.
     """
     if redirect.journal is None or redirect.journal.managed is None:
-        return setting.log(place or move.place_of_target(redirect))
+        return setting.log(place or move_lookup.place_of_target(redirect))
     if place is not None:
         # No catalog gives the place of a managed table to another one.
         return None

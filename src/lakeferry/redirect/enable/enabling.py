@@ -31,24 +31,23 @@ from lakeferry.errors import (
 )
 from lakeferry.log import paths
 from lakeferry.log.actions import CommitInfo
-from lakeferry.log.lines import Lines
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.redirect import (
     cancel,
     lineage,
     managed_place,
+    move_lookup,
     read_entry,
     redirect_commits,
-    settling,
     states,
     steps,
     target_registration,
 )
-from lakeferry.redirect import move as moving
 from lakeferry.redirect.disable import target_removal
 from lakeferry.redirect.enable import closed_target as closed
 from lakeferry.redirect.enable import (
     enabling_commit,
+    ended_move,
     existing_target,
     leftovers,
     log_staging,
@@ -237,7 +236,9 @@ def _move(
         blocked_ms = round((time.monotonic() - began) * 1000)
         if outcome.state is RedirectState.READY:
             version, move_id = move.version + 1, move.journal.move_id
-            settle_move(setting, source, move.target, version, move_id, resumed=crossing.resumed)
+            ended_move.settle_move(
+                setting, source, move.target, version, move_id, resumed=crossing.resumed
+            )
         return replace(outcome, blocked_ms=blocked_ms)
     raise CommitConflict(
         f"the redirect of {request.source} couldn't be started",
@@ -445,58 +446,6 @@ def _check_target(move: Move, earliest: int | None) -> None:
         )
 
 
-def settle_move(
-    setting: Setting,
-    source: DeltaLog,
-    target: DeltaLog,
-    version: int,
-    move_id: str | None,
-    *,
-    resumed: bool = True,
-) -> bool:
-    """Write checkpoints and delete the move's own files; return whether all worked.
-
-    ``resumed``: another process may have been killed while it copied, and left files.
-
-    The move has ended, so a failure is only a warning. Then the claim stays, which tells
-    'resume' that something is left to do.
-    """
-    again = f"redirect resume {shell_safe(source.store.uri)}"
-    settled = [moving.settle_version(source, version, setting, again)]
-    what = f"the checkpoint of version {version} of {target.store.uri}"
-    settled_target = partial(_settle_target, setting, target, version, move_id)
-    settled.append(moving.attempt(setting, what, settled_target, again))
-    moving.attempt(
-        setting,
-        "the record of the move",
-        lambda: move_record.forget_record(source.store, move_id),
-        again,
-    )
-    what = f"files of the move at {target.store.uri}"
-    if resumed:
-        settled.append(
-            moving.attempt(
-                setting,
-                what,
-                lambda: setting.removal.sweep(target.store, paths.commit(version)),
-                again,
-            )
-        )
-    clear = partial(moving.clear_target, target, source.store.uri)
-    return all(settled) and moving.attempt(setting, what, clear, again)
-
-
-def _settle_target(setting: Setting, target: DeltaLog, version: int, move_id: str | None) -> None:
-    """Write a checkpoint of the target's opening version, unless it is another table's by now."""
-
-    def is_ours(_: bytes, lines: Lines) -> bool:
-        return lineage.opens_target(lines, move_id)
-
-    # A redirect of ours always has the id of its move; without one nothing could be staged.
-    stage = partial(log_staging.staged_name, move_id=move_id) if move_id else None
-    settling.write_checkpoint(setting, target, version, is_ours, stage)
-
-
 def _give_way(
     setting: Setting, source: DeltaLog, request: Request, store: Store, claim: Claim
 ) -> None:
@@ -511,7 +460,7 @@ def _give_way(
         present = read_entry.read(state.protocol, state.metadata, source.store.uri)
         here = False
         if present is not None and present.target is not None:
-            here = same_place(moving.place_of_target(present), store.uri)
+            here = same_place(move_lookup.place_of_target(present), store.uri)
         return not here and target_claim.is_place_claimed(store, by)
 
     try:

@@ -5,8 +5,13 @@ from __future__ import annotations
 from lakeferry.log import protocols
 from lakeferry.log.conflicts import Conflict
 from lakeferry.log.replay import TableState as TableState
-from lakeferry.redirect import move as moving
-from lakeferry.redirect import read_entry, received_entries, redirect_commits, steps
+from lakeferry.redirect import (
+    move_lookup,
+    read_entry,
+    received_entries,
+    redirect_commits,
+    steps,
+)
 from lakeferry.redirect.enable import managed_move, preflight, repeated_enable
 from lakeferry.redirect.enable.preflight import Request
 from lakeferry.redirect.entry import Redirect
@@ -74,4 +79,4 @@ def _move_of(setting: Setting, source: DeltaLog, redirect: Redirect, made: Commi
     found = redirect_commits.read_commit(source.store, made.version)
     info = found[1].commit_info if found else None
     begun = TableState(made.version, made.head.protocol, made.head.metadata, info)
-    return moving.open_move(setting, source, redirect, begun, made.body)
+    return move_lookup.open_move(setting, source, redirect, begun, made.body)

@@ -24,8 +24,14 @@ from lakeferry.errors import (
 from lakeferry.log.conflicts import Conflict
 from lakeferry.log.replay import Snapshot
 from lakeferry.log.replay import TableState as TableState
-from lakeferry.redirect import lineage, managed_commits, read_entry, redirect_commits, steps
-from lakeferry.redirect import move as moving
+from lakeferry.redirect import (
+    lineage,
+    managed_commits,
+    read_entry,
+    redirect_commits,
+    settling,
+    steps,
+)
 from lakeferry.redirect.enable import enabling_commit
 from lakeferry.redirect.enable.preflight import FEW_CAN_OPEN, Request
 from lakeferry.redirect.entry import Redirect, RedirectTarget, TargetCommit, TargetKind
@@ -182,7 +188,7 @@ def _ready(move: Move, *, verified: bool, compared: _Compared | None = None) -> 
 
 
 def _settled(move: Move, version: int) -> Outcome:
-    moving.settle_version(move.source, version, move.setting)
+    settling.settle_version(move.source, version, move.setting)
     return Outcome(
         RedirectState.READY, move.source.store.uri, str(move.redirect.target), version, True
     )

@@ -17,7 +17,7 @@ from functools import partial
 
 from lakeferry.errors import LakeferryError, NotATable, RedirectTargetNotEmpty, TableNotFound
 from lakeferry.log import paths
-from lakeferry.redirect import move, read_entry, steps
+from lakeferry.redirect import move_lookup, read_entry, settling, steps
 from lakeferry.redirect.enable import log_staging, move_record, target_claim
 from lakeferry.redirect.enable.target_claim import Claim
 from lakeferry.redirect.redirect_context import Setting
@@ -47,7 +47,7 @@ def clear_leftovers(setting: Setting, store: Store, wanted: Claim, found: Claim)
         )
     target_claim.release(store, wanted)
     store.prune("")
-    move.attempt(
+    settling.attempt(
         setting,
         f"the record of the move at {found.source}",
         lambda: move_record.forget_record(source.store, found.move_id),
@@ -108,7 +108,7 @@ def _has_no_move(setting: Setting, claim: Claim, place: str) -> bool:
         redirect = read_entry.read(state.protocol, state.metadata, claim.source)
         if redirect is None or redirect.target is None:
             return True
-        return not same_place(move.place_of_target(redirect), place)
+        return not same_place(move_lookup.place_of_target(redirect), place)
     except (TableNotFound, NotATable):
         return True
     except LakeferryError:

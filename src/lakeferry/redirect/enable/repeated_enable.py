@@ -7,7 +7,14 @@ from dataclasses import replace
 from lakeferry.errors import RedirectInProgress
 from lakeferry.log.conflicts import Conflict
 from lakeferry.log.replay import TableState as TableState
-from lakeferry.redirect import entry, move, received_entries, redirect_commits, states, steps
+from lakeferry.redirect import (
+    entry,
+    move_lookup,
+    received_entries,
+    redirect_commits,
+    states,
+    steps,
+)
 from lakeferry.redirect.disable import disabling, withdrawn_target
 from lakeferry.redirect.enable.preflight import Request
 from lakeferry.redirect.entry import Data, Dialect, Journal, Redirect
@@ -62,7 +69,7 @@ def _is_withdrawn(
 
     Refuses where the target is gone, or another table is there.
     """
-    if move.leads_nowhere(source, redirect, state.version):
+    if move_lookup.leads_nowhere(source, redirect, state.version):
         return True
     if redirect.journal is not None and redirect.journal.data is not Data.EXISTING:
         withdrawn_target.check_target(setting, source.store.uri, state, redirect)
