@@ -194,8 +194,7 @@ def is_lost(move: Move) -> bool:
     if there is None:
         return False
     # This move locks its table before it publishes it; without our lock it is another table.
-    found = redirect_commits.read_commit(move.place, move.version)
-    return found is None or found[0] != move.lock_body
+    return not move.is_locked()
 
 
 def past_return(move: Move) -> RedirectIllegalTransition:
@@ -456,8 +455,7 @@ def _remove_ends(move: Move) -> None:
         decided = None
     if decided is not None:
         log_staging.delete(store, [paths.commit(version + 1)])
-    found = redirect_commits.read_commit(store, version)
-    if found is not None and found[0] == move.lock_body:
+    if move.is_locked():
         log_staging.delete(store, [paths.commit(version)])
     if next(store.list(f"{paths.LOG_DIR}/", stop_before=paths.END_OF_VERSIONS), None) is None:
         received_entries.leave(store, move.lock)

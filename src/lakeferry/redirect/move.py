@@ -196,7 +196,7 @@ class Move:
         A process that follows our commit ends the move at the source, and then releases the claim.
         Another table at the target doesn't have our lock.
         """
-        return self.ended() is not None and self._has_our_lock()
+        return self.ended() is not None and self.is_locked()
 
     def decision(self) -> tuple[RedirectState, CommitInfo] | None:
         """Return what the target's *N+1* says, or ``None`` if it doesn't exist yet."""
@@ -283,7 +283,7 @@ class Move:
 
     def is_replaced(self) -> bool:
         """Return whether another table is at the target: its *N* and *N+1* aren't this move's."""
-        if self._has_our_lock():
+        if self.is_locked():
             return False
         try:
             self.decision()
@@ -291,13 +291,9 @@ class Move:
             return True
         return False
 
-    def _has_our_lock(self) -> bool:
-        found = redirect_commits.read_commit(self.place, self.version)
-        return found is not None and found[0] == self.lock_body
-
     def _foreign(self) -> CommitConflict:
         """Return the error for a commit without the mark of any move."""
-        return self._in_the_way(self.version + 1) if self._has_our_lock() else self._replaced()
+        return self._in_the_way(self.version + 1) if self.is_locked() else self._replaced()
 
     def _replaced(self) -> CommitConflict:
         """Return the error for another table at the target."""

@@ -29,16 +29,11 @@ from lakeferry.errors import (
     Unauthorized,
     UnsupportedFeature,
 )
-from lakeferry.log import paths
 from lakeferry.log.actions import CommitInfo
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.redirect import (
     cancel,
-    lineage,
-    managed_place,
-    move_lookup,
     read_entry,
-    redirect_commits,
     states,
     steps,
     target_registration,
@@ -49,6 +44,7 @@ from lakeferry.redirect.enable import (
     enabling_commit,
     ended_move,
     existing_target,
+    giving_up,
     leftovers,
     log_staging,
     managed_move,
@@ -101,14 +97,14 @@ def enable(setting: Setting, request: Request, state: TableState | None = None) 
         state = crossing.precopy(state)
     except LakeferryError as failed:
         if not target_claim.is_place_claimed(target, claim):
-            _clear_after_cancel(setting, source, target, claim, request)
+            giving_up.clear_after_cancel(setting, source, target, claim, request)
             # If another move took the place or this one was cancelled, raise that instead.
             guard()
         if isinstance(failed, RedirectTargetNotEmpty):
-            _step_back(setting, source, crossing, claim)
+            giving_up.step_back(setting, source, crossing, claim)
         elif isinstance(failed, UnsupportedFeature):
             # A retry can't move this table in this way either, so nothing is kept to resume.
-            _take_back(setting, source, state.version)
+            giving_up.take_back_impossible(setting, source, state.version)
         raise
     if request.managed:
         guard()
@@ -170,27 +166,6 @@ def cancelled(request: Request) -> CommitConflict:
     )
 
 
-def _clear_after_cancel(
-    setting: Setting, source: DeltaLog, target: Store, claim: Claim, request: Request
-) -> None:
-    """Delete what we copied after a cancel, unless another move has the place."""
-    try:
-        found = target_claim.read_claim(target)
-        if found is not None and not (found.cancelled and found.is_of(claim)):
-            return
-        # The process that cancelled stops when it loses the claim; we delete the rest.
-        revoked = target_claim.revoke_claim(target, claim)
-        now = source.state()
-        if read_entry.read(now.protocol, now.metadata, source.store.uri) is not None:
-            # Another move of the table has begun, perhaps to this place; that move cleans up.
-            return
-        log = managed_place.log_at(setting, target)
-        unfinished_move.clean_up(setting, source, log, revoked, request)
-        move_record.forget_record(source.store, claim.move_id)
-    except LakeferryError as failed:
-        setting.warn(f"copies may still be at {target.uri}: {failed}")
-
-
 def _move(
     setting: Setting,
     source: DeltaLog,
@@ -207,7 +182,7 @@ def _move(
                 setting, source, request, crossing.move_id, known
             )
         except RedirectInProgress:
-            _give_way(setting, source, request, crossing.target, claim)
+            giving_up.give_way(setting, source, request, crossing.target, claim)
             raise
         began = time.monotonic()
         if not target_claim.is_place_claimed(crossing.target, claim):
@@ -219,7 +194,7 @@ def _move(
             if found is None or found.cancelled:
                 # Another process may resume this move already, so the target has to decide.
                 cancel.cancel(setting, request.source)
-                _clear_after_cancel(setting, source, crossing.target, claim, request)
+                giving_up.clear_after_cancel(setting, source, crossing.target, claim, request)
                 raise cancelled(request)
             # Another move of the table to the same place is being prepared.
             crossing = anew(move)
@@ -230,7 +205,7 @@ def _move(
             if conflict.fields.get("reason") != "version_replaced":
                 raise
             setting.warn(f"{conflict}; starting again")
-            _unlock(move)
+            giving_up.unlock_replaced(move)
             known = None
             continue
         blocked_ms = round((time.monotonic() - began) * 1000)
@@ -284,7 +259,7 @@ def finish_enable(move: Move, crossing: Crossing) -> Outcome:
         if found is RedirectState.NORMAL:
             cancel.abandon_move(move)
         elif decided is None:
-            _leave_to_stranger(move, crossing)
+            giving_up.leave_to_stranger(move, crossing)
         if found is None:
             if decided is None:
                 raise
@@ -308,21 +283,6 @@ def _check_ours(move: Move) -> None:
     move.check_going()
     if move.is_taken():
         raise target_claim.not_free(move.place.uri, "another table was created there meanwhile")
-
-
-def _leave_to_stranger(move: Move, crossing: Crossing) -> None:
-    """Delete our log files and our lock if another table was created at the target."""
-    store = move.place
-    try:
-        # A missing claim is normal if a commit of this move has opened the target.
-        opened = lineage.is_opened(store, move.version + 1, move.journal.move_id)
-        if move.is_taken() and not opened and crossing.withdraw():
-            found = redirect_commits.read_commit(store, move.version)
-            if found is not None and found[0] == move.lock_body:
-                log_staging.delete(store, [paths.commit(move.version)])
-            log_staging.delete(store, list(log_staging.staged_files(store, move.journal.move_id)))
-    except LakeferryError as failed:
-        move.setting.warn(f"log files of the move may still be at {store.uri}: {failed}")
 
 
 def _decided(move: Move) -> tuple[RedirectState, CommitInfo] | None:
@@ -416,15 +376,6 @@ def _register(move: Move) -> None:
         move.setting.step(steps.name("register", move.redirect.target, place))
 
 
-def _unlock(move: Move) -> None:
-    """Undo the lock and the publishing of a beginning that was replaced at the source."""
-    store = move.place
-    found = redirect_commits.read_commit(store, move.version)
-    if found is not None and found[0] == move.lock_body:
-        log_staging.delete(store, list(log_staging.published_files(store)))
-        log_staging.delete(store, [paths.commit(move.version)])
-
-
 def _check_target(move: Move, earliest: int | None) -> None:
     """Open the target as any client does; refuse if it isn't the same table, and locked."""
     listing = move.target.listing()
@@ -443,66 +394,4 @@ def _check_target(move: Move, earliest: int | None) -> None:
             remedy=f"'lakeferry redirect cancel {shell_safe(move.source.store.uri)}' undoes the "
             "move; nothing is lost at the source",
             value=move.version,
-        )
-
-
-def _give_way(
-    setting: Setting, source: DeltaLog, request: Request, store: Store, claim: Claim
-) -> None:
-    """Delete the copies of a move because another move of the table began first.
-
-    If the other one has the same target, the copies belong to it and stay.
-    """
-    target = managed_place.log_at(setting, store)
-
-    def is_ours(by: Claim) -> bool:
-        state = source.state()
-        present = read_entry.read(state.protocol, state.metadata, source.store.uri)
-        here = False
-        if present is not None and present.target is not None:
-            here = same_place(move_lookup.place_of_target(present), store.uri)
-        return not here and target_claim.is_place_claimed(store, by)
-
-    try:
-        if is_ours(claim):
-            log_staging.check_unopened(store)
-            revoked = target_claim.revoke_claim(store, claim)
-            if unfinished_move.drop_managed(setting, request, store, claim.move_id):
-                still = partial(is_ours, revoked)
-                setting.removal.remove_copies(source, target, still, lambda: False)
-            target_claim.release(store, revoked)
-            store.prune("")
-            move_record.forget_record(source.store, claim.move_id)
-    except LakeferryError as failed:
-        setting.warn(f"copies may still be at {store.uri}: {failed}")
-
-
-def _take_back(setting: Setting, source: DeltaLog, version: int) -> None:
-    """Delete the copies and the record of a move that is impossible."""
-    try:
-        unfinished_move.take_back_unfinished(setting, source, version)
-    except LakeferryError as failed:
-        uri = source.store.uri
-        setting.warn(
-            f"the copies couldn't be deleted: {failed}; 'lakeferry redirect cancel "
-            f"{shell_safe(uri)}' deletes them"
-        )
-
-
-def _step_back(setting: Setting, source: DeltaLog, crossing: Crossing, claim: Claim) -> None:
-    """Delete our log files from a place where another table was created meanwhile.
-
-    Data files stay: that table doesn't refer to them, and its VACUUM deletes them.
-    """
-    store = crossing.target
-    try:
-        if target_claim.is_place_claimed(store, claim):
-            log_staging.delete(store, list(log_staging.staged_files(store, claim.move_id)))
-            crossing.withdraw()
-            target_claim.release(store, claim)
-            store.prune(log_staging.STAGING_FOLDER)
-            move_record.forget_record(source.store, claim.move_id)
-    except LakeferryError as failed:
-        setting.warn(
-            f"log files that were copied from {source.store.uri} are still at {store.uri}: {failed}"
         )
