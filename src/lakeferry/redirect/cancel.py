@@ -1,19 +1,11 @@
 """Cancels a move: goes back from ENABLING to NORMAL.
 
-The closing commit at the target's *N+1* decides. Then these are deleted, in order: the
-target's name, the staged files, the other copies. Then the source's *N+1* says NORMAL.
-At last the lock, the closing commit and the claim are deleted. They stay until the
-source is NORMAL, so that no other process can open the target meanwhile. The staged
-files go first, so that nobody can publish the rest as a table.
-
-Before each wave of deletions it is checked that the place still belongs to this move:
-two processes may cancel at once, and a new move may begin when the faster one is done.
+The closing commit at the target's *N+1* decides. Then the copies are deleted
+(:mod:`~lakeferry.redirect.cancelled_copies`), and the source's *N+1* says NORMAL.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 
 from lakeferry.errors import (
@@ -30,32 +22,26 @@ from lakeferry.errors import (
     TableNotFound,
     TimedOut,
 )
-from lakeferry.log import paths
-from lakeferry.log.actions import CommitInfo
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.redirect import (
+    cancelled_copies,
     entry,
-    managed_place,
     move_lookup,
     read_entry,
-    received_entries,
     redirect_commits,
     settling,
     states,
-    steps,
     target_registration,
 )
+from lakeferry.redirect.cancelled_copies import claim_of_move, ends_of_move, record_of_move
 from lakeferry.redirect.enable import (
     existing_target,
     log_staging,
     managed_loss,
-    managed_move,
     move_record,
     target_claim,
     unfinished_move,
 )
-from lakeferry.redirect.enable.move_record import MoveRecord
-from lakeferry.redirect.enable.preflight import Request
 from lakeferry.redirect.enable.target_claim import Claim
 from lakeferry.redirect.entry import Data, Redirect
 from lakeferry.redirect.move import Move
@@ -129,7 +115,7 @@ def take_back(move: Move, *, leave_copies: bool = False) -> Outcome:
     try:
         decided, info = move.decide(RedirectState.NORMAL)
         if decided is RedirectState.NORMAL:
-            kept = finish_cancel(move, info)
+            kept = cancelled_copies.finish_cancel(move, info)
     except LakeferryError as failed:
         # Another process may have ended the move meanwhile: then its result counts.
         ended = move.ended()
@@ -160,7 +146,8 @@ def _without_target(move: Move, failed: LakeferryError) -> Outcome:
 def _without_table(move: Move) -> Outcome:
     """Cancel a move whose table was dropped, because its catalog doesn't let us close it."""
     outcome = _end_at_source(move)
-    leave = partial(managed_loss.leave_managed, move, _claim(move), _ends(move), was_closed=True)
+    claim, ends = claim_of_move(move), ends_of_move(move)
+    leave = partial(managed_loss.leave_managed, move, claim, ends, was_closed=True)
     settling.attempt(move.setting, f"some files of the move at {move.place.uri}", leave)
     return outcome
 
@@ -168,7 +155,8 @@ def _without_table(move: Move) -> Outcome:
 def _end_at_source(move: Move) -> Outcome:
     """Set the source to NORMAL and delete the move's record; leave the target as it is."""
     outcome = existing_target.cancel_to_existing(move)
-    settling.attempt(move.setting, "the record of the move", partial(_forget, move))
+    forget = partial(cancelled_copies.forget_move, move)
+    settling.attempt(move.setting, "the record of the move", forget)
     return outcome
 
 
@@ -176,10 +164,10 @@ def _leave_to_others(move: Move) -> None:
     """Delete our staged files and our claim at a place that another table has by now."""
     store = move.place
     if move.managed is not None:
-        managed_loss.leave_managed(move, _claim(move), _ends(move))
-    elif target_claim.is_place_claimed(store, _claim(move)):
+        managed_loss.leave_managed(move, claim_of_move(move), ends_of_move(move))
+    elif target_claim.is_place_claimed(store, claim_of_move(move)):
         log_staging.delete(store, list(log_staging.staged_files(store, move.journal.move_id)))
-        target_claim.release(store, _claim(move))
+        target_claim.release(store, claim_of_move(move))
         store.prune(log_staging.STAGING_FOLDER)
 
 
@@ -189,7 +177,7 @@ def is_lost(move: Move) -> bool:
         return managed_loss.is_out_of_reach(move)
     claim = _claim_at(move.place_log)
     if claim is not None:
-        return not claim.is_of(_claim(move)) or move.is_replaced()
+        return not claim.is_of(claim_of_move(move)) or move.is_replaced()
     there, _ = _table_at(move.place_log)
     if there is None:
         return False
@@ -237,11 +225,11 @@ def _let_go(
         if move.decide(RedirectState.NORMAL)[0] is RedirectState.READY:
             raise _opened(source.store.uri, move.place.uri, move.redirect)
         target_registration.unregister_target(setting, redirect, move.place.uri)
-        ours = target_claim.revoke_claim(move.place, _claim(move))
+        ours = target_claim.revoke_claim(move.place, claim_of_move(move))
         claimed = partial(target_claim.is_place_claimed, move.place, ours)
-        still = partial(_is_ours, move, claimed)
-        move_record.cancelling(source.store, _record(move))
-        kept = _remove_copies(move, still, move.is_locked)
+        still = partial(cancelled_copies.is_still_ours, move, claimed)
+        move_record.cancelling(source.store, record_of_move(move))
+        kept = cancelled_copies.remove_copies_of(move, still, move.is_locked)
     try:
         version = redirect_commits.remove_entry(setting, source, state, redirect)
     except CommitConflict:
@@ -250,7 +238,7 @@ def _let_go(
             raise
         version = now.version
     if move is not None and ours is not None:
-        _leave(move, ours)
+        cancelled_copies.leave_cancelled(move, ours)
     elif redirect.journal is not None:
         move_id = redirect.journal.move_id
         forget = partial(move_record.forget_record, source.store, move_id)
@@ -289,7 +277,7 @@ def to_take_back(
     if there is None:
         # No table yet: the place is ours if this move, or another one of the table, claims it.
         claim = _claim_at(target)
-        ours = claim is not None and move is not None and claim.is_of(_claim(move))
+        ours = claim is not None and move is not None and claim.is_of(claim_of_move(move))
         return move if ours and decided is not RedirectState.READY else None
     if lock is not None:
         # A target closed by a withdrawal was open before, and its files may be needed.
@@ -344,153 +332,3 @@ def _opened(source: str, target: str, redirect: Redirect) -> RedirectIllegalTran
         state=RedirectState.ENABLING.value,
         target=target,
     )
-
-
-# --- Taking away ------------------------------------------------------------------
-
-
-def finish_cancel(move: Move, decided: CommitInfo) -> tuple[str, ...]:
-    """Finish a cancel after the target's *N+1* closed it; return the files that aren't ours."""
-    kept: tuple[str, ...] = ()
-    # If another table is there by now, only this move's lock and N+1 belong to us.
-    if move.is_going() and not move.is_taken():
-        managed_move.publish_decision(move)
-        target_registration.unregister_target(move.setting, move.redirect, move.place.uri)
-        ours = target_claim.revoke_claim(move.place, _claim(move))
-        # With this record 'cancel' can finish the cleanup even if the source is NORMAL already.
-        move_record.cancelling(move.source.store, _record(move))
-
-        def claimed() -> bool:
-            return move.is_going() and target_claim.is_place_claimed(move.place, ours)
-
-        still = partial(_is_ours, move, claimed)
-
-        kept = _remove_copies(move, still, move.is_locked)
-    move.end(RedirectState.NORMAL, decided)
-    _leave(move, replace(_claim(move), cancelled=True))
-    return kept
-
-
-def _is_ours(move: Move, claimed: Callable[[], bool]) -> bool:
-    """Return whether a place still belongs to the move that is being cancelled."""
-    return claimed() and _is_closed(move)
-
-
-def _is_closed(move: Move) -> bool:
-    """Return whether the target has this move's *N+1*; another table wouldn't have it."""
-    try:
-        return move.decision() is not None
-    except CommitConflict:
-        return False
-
-
-def _leave(move: Move, claim: Claim) -> None:
-    """Delete the last files of an ended move; after a failure the next cancel retries."""
-
-    def leave() -> None:
-        journal, target = move.journal, move.redirect.target
-        if managed_place.drop_table(
-            move.setting, target, journal.managed, move.place, journal.move_id
-        ):
-            _remove_ends(move)
-        target_claim.release(move.place, claim)
-        move.place.prune("")
-        _forget(move)
-
-    what = f"some files of the move at {move.place.uri}"
-    settling.attempt(
-        move.setting, what, leave, f"redirect cancel {shell_safe(move.source.store.uri)}"
-    )
-
-
-def _forget(move: Move) -> None:
-    received_entries.take_back_received(move.source.store, move.redirect)
-    move_record.forget_record(move.source.store, move.journal.move_id)
-
-
-def _record(move: Move) -> MoveRecord:
-    """Return the record of a move that has begun, with which a later cancel can end it."""
-    redirect, journal = move.redirect, move.journal
-    assert redirect.target is not None
-    request = Request(
-        move.source.store.uri,
-        redirect.target,
-        move.place.uri,
-        redirect.mode,
-        journal.data,
-        redirect.dialects,
-        redirect.rules,
-        managed=journal.managed is not None,
-        managed_target=journal.managed,
-    )
-    return MoveRecord(journal.move_id or "", move.bare.metadata.id, request)
-
-
-def _claim(move: Move) -> Claim:
-    journal, bare = move.journal, move.bare
-    return Claim(journal.move_id or "", move.source.store.uri, bare.metadata.id, journal.data)
-
-
-def _remove_copies(
-    move: Move, still: Callable[[], bool], published: Callable[[], bool]
-) -> tuple[str, ...]:
-    """Delete a move's copies, except *N* and *N+1*; return the files that aren't ours."""
-    removal = move.setting.removal
-    kept = removal.remove_copies(move.source, move.place_log, still, published, _ends(move))
-    move.setting.step(steps.at("delete_copies", move.place.uri))
-    return kept
-
-
-def _ends(move: Move) -> frozenset[str]:
-    """Return the names of the lock and *N+1*, which go last to keep the target locked."""
-    return frozenset({paths.commit(move.version), paths.commit(move.version + 1)})
-
-
-def _remove_ends(move: Move) -> None:
-    """Delete this move's lock and closing commit, but not a later move's in the same place."""
-    store, version = move.place, move.version
-    try:
-        decided = move.decision()
-    except CommitConflict:
-        decided = None
-    if decided is not None:
-        log_staging.delete(store, [paths.commit(version + 1)])
-    if move.is_locked():
-        log_staging.delete(store, [paths.commit(version)])
-    if next(store.list(f"{paths.LOG_DIR}/", stop_before=paths.END_OF_VERSIONS), None) is None:
-        received_entries.leave(store, move.lock)
-
-
-def abandon_move(move: Move) -> None:
-    """Delete what this process copied for a move that another process has cancelled.
-
-    By now another move or another table may be at the place: only what has this move's
-    mark is deleted.
-    """
-    store = move.place
-    revoked = replace(_claim(move), cancelled=True)
-    try:
-        log_staging.delete(store, list(log_staging.staged_files(store, revoked.move_id)))
-        if not target_claim.take_claim(store, revoked):
-            return
-        if _is_unopened_or_ours(move):
-            ours = partial(target_claim.is_place_claimed, store, revoked)
-            _remove_copies(move, ours, lambda: True)
-            _remove_ends(move)
-        target_claim.release(store, revoked)
-        store.prune("")
-    except LakeferryError as failed:
-        # The caller reports how the move ended, which matters more than this failure.
-        move.setting.warn(f"copies may still be at {store.uri}: {failed}")
-
-
-def _is_unopened_or_ours(move: Move) -> bool:
-    """Return whether the target can't be opened, or only as this move's locked table."""
-    try:
-        log_staging.check_unopened(move.place)
-    except RedirectTargetNotEmpty:
-        found = redirect_commits.read_commit(move.place, move.place_log.state().version)
-        mark = redirect_commits.mark_of(found[1].commit_info) if found else None
-        ours = mark is not None and mark.get("moveId") == move.journal.move_id
-        return ours and move.is_locked()
-    return True

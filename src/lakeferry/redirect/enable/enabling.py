@@ -33,6 +33,7 @@ from lakeferry.log.actions import CommitInfo
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.redirect import (
     cancel,
+    cancelled_copies,
     read_entry,
     states,
     steps,
@@ -257,7 +258,7 @@ def finish_enable(move: Move, crossing: Crossing) -> Outcome:
         decided = _decided(move)
         found = move.ended()
         if found is RedirectState.NORMAL:
-            cancel.abandon_move(move)
+            cancelled_copies.abandon_move(move)
         elif decided is None:
             giving_up.leave_to_stranger(move, crossing)
         if found is None:
@@ -296,7 +297,7 @@ def _decided(move: Move) -> tuple[RedirectState, CommitInfo] | None:
 def _follow(move: Move, decided: RedirectState, info: CommitInfo) -> None:
     """End the move at the source as the target's *N+1* says."""
     if decided is RedirectState.NORMAL:
-        cancel.finish_cancel(move, info)
+        cancelled_copies.finish_cancel(move, info)
         return
     if move.managed is None:
         move.end(RedirectState.READY, info, target_registration.register_after_decision(move))
@@ -363,7 +364,7 @@ def _register(move: Move) -> None:
         try:
             decided, info = move.decide(RedirectState.NORMAL)
             if decided is RedirectState.NORMAL:
-                cancel.finish_cancel(move, info)
+                cancelled_copies.finish_cancel(move, info)
         except LakeferryError as failed:
             move.setting.warn(f"the move of {source} couldn't be undone automatically: {failed}")
             raise refused from failed

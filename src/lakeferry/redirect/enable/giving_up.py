@@ -1,9 +1,8 @@
 """Deletes what a move has copied to its target when it can't go on there.
 
 It was cancelled, another move of the table came first, another table has the place by now, or the
-table can't be moved in this way. Failures are warnings, as the
-caller's own error matters more; only :func:`unlock_replaced` raises, after which the move would
-begin again.
+table can't be moved in this way. Failures are warnings, as the caller's own error matters
+more; only :func:`unlock_replaced` raises, after which the move would begin again.
 """
 
 from __future__ import annotations
