@@ -29,7 +29,8 @@ from lakeferry.errors import (
     TableNotFound,
 )
 from lakeferry.log import paths
-from lakeferry.log.commit import Conflict, Transaction
+from lakeferry.log.commit import Transaction
+from lakeferry.log.conflicts import Conflict
 from lakeferry.log.replay import TableState
 from lakeferry.redirect import resuming
 from lakeferry.redirect.redirect_context import Setting

@@ -53,7 +53,6 @@ from lakeferry.errors import (
 )
 from lakeferry.log.actions import Metadata
 from lakeferry.storage import normalise
-from lakeferry.storage.credential_renewal import CredentialSource, renewed
 from lakeferry.storage.uris import split
 
 if TYPE_CHECKING:

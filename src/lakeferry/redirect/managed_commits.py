@@ -14,7 +14,8 @@ import msgspec
 from lakeferry.catalogs.managed_tables import DOCUMENTED_PROPERTIES
 from lakeferry.log import actions, protocols, timestamps
 from lakeferry.log.actions import CommitInfo, Metadata
-from lakeferry.log.commit import Conflict, Transaction
+from lakeferry.log.commit import Transaction
+from lakeferry.log.conflicts import Conflict
 from lakeferry.log.features import TABLE_ID_PROPERTY
 from lakeferry.redirect import redirect_commits, steps
 from lakeferry.redirect.managed_target import ManagedTarget

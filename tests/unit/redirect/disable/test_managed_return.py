@@ -19,7 +19,8 @@ from lakeferry.errors import (
     RedirectTargetReplaced,
 )
 from lakeferry.log import actions, paths, protocols
-from lakeferry.log.commit import Conflict, Transaction
+from lakeferry.log.commit import Transaction
+from lakeferry.log.conflicts import Conflict
 from lakeferry.redirect import freeze, rehearsal, resuming
 from lakeferry.redirect.disable import disabling
 from lakeferry.redirect.disable.disabling import WithdrawalOptions
