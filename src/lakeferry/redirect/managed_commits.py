@@ -11,7 +11,11 @@ from dataclasses import replace
 
 import msgspec
 
-from lakeferry.catalogs.managed_tables import DOCUMENTED_PROPERTIES
+from lakeferry.catalogs.managed_tables import (
+    DOCUMENTED_PROPERTIES,
+    DOCUMENTED_READER_FEATURES,
+    DOCUMENTED_WRITER_FEATURES,
+)
 from lakeferry.log import actions, protocols, timestamps
 from lakeferry.log.actions import CommitInfo, Metadata
 from lakeferry.log.commit import Transaction
@@ -24,6 +28,14 @@ from lakeferry.redirect.redirect_context import Setting
 from lakeferry.table import DeltaLog
 
 _OF_THE_CATALOG = frozenset({*DOCUMENTED_PROPERTIES, TABLE_ID_PROPERTY})
+DOCUMENTED = ManagedTarget(
+    table_id="",
+    private_name="",
+    reader_features=DOCUMENTED_READER_FEATURES,
+    writer_features=DOCUMENTED_WRITER_FEATURES,
+    properties=DOCUMENTED_PROPERTIES,
+)
+"""What Unity Catalog requires of a table that no move of ours has brought there, as documented."""
 
 
 def bare_at_target(

@@ -127,21 +127,6 @@ def a_long_property_is_made_shorter(witness: Witness) -> None:
 
 
 @follows(
-    "bring_back_existing.py: leave out --bring-back: the source is then as it was when it was "
-    "redirected"
-)
-def changes_of_a_managed_table_stay_there(witness: Witness) -> None:
-    witness.lake.make("t")
-    copy = witness.lake.make("copy")
-    with _unity() as (_, schema, variables):
-        witness.done(*_enable(witness, f"{schema}.t"), **variables)
-        words = ("redirect", "enable", copy, f"{schema}.t", "--to-existing", "--unverified")
-        witness.done(*words, **variables)
-        witness.refused("redirect", "disable", copy, "--bring-back", **variables)
-        witness.done("redirect", "disable", copy, **variables)
-
-
-@follows(
     "resuming.py: leave out --name",
     "api/redirects.py: write unity:catalog.schema.table",
 )

@@ -10,12 +10,14 @@ from contextlib import suppress
 
 from lakeferry.errors import CommitConflict, LakeferryError
 from lakeferry.log import features
+from lakeferry.log.actions import Protocol
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.redirect import read_entry, redirect_commits, steps
 from lakeferry.redirect.client_effects import lost_access
 from lakeferry.redirect.disable import carried_commits, net_change, source_divergence
 from lakeferry.redirect.disable.source_end import drop_target, remove
 from lakeferry.redirect.disable.withdrawal import Withdrawal, is_of_move
+from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.states import RedirectState
 
 
@@ -60,16 +62,21 @@ def _tell_features(way: Withdrawal, state: TableState) -> None:
     if way.managed is None:
         return
     with suppress(LakeferryError):
-        before = features.implied_features(way.source.state(way.ready_version).protocol)
-        added = sorted(features.implied_features(state.protocol) - before)
-        if not added:
-            return
-        home, lost = way.source.store.uri, lost_access(added)
-        way.setting.step(steps.add_features(home, added, [each.as_document() for each in lost]))
-        way.setting.warn(
-            f"{home} gets table features that its commits at the catalog need: "
-            f"{', '.join(added)}; {'; '.join(str(each) for each in lost)}"
-        )
+        before = way.source.state(way.ready_version).protocol
+        tell_features(way.setting, way.source.store.uri, before, state.protocol)
+
+
+def tell_features(setting: Setting, home: str, before: Protocol, after: Protocol) -> None:
+    """Tell which features a source got from a managed table, and which clients don't know them."""
+    added = sorted(features.implied_features(after) - features.implied_features(before))
+    if not added:
+        return
+    lost = lost_access(added)
+    setting.step(steps.add_features(home, added, [each.as_document() for each in lost]))
+    setting.warn(
+        f"{home} gets table features that its commits at the catalog need: "
+        f"{', '.join(added)}; {'; '.join(str(each) for each in lost)}"
+    )
 
 
 def _drop_with_target(way: Withdrawal, state: TableState) -> TableState:

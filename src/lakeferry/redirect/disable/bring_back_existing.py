@@ -1,7 +1,8 @@
 """Copies the changes of an existing target back, and refuses names that both tables use.
 
 The target was a table of its own before the redirect, so no version number matches: the changes
-come back in one commit (:mod:`~lakeferry.redirect.disable.net_change`).
+come back in one commit (:mod:`~lakeferry.redirect.disable.net_change`). What only a managed table
+has stays there (:mod:`~lakeferry.redirect.disable.managed_return`).
 """
 
 from __future__ import annotations
@@ -12,32 +13,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeferry.engine import CheckPlan, CopyPlan, CopyTotals
-from lakeferry.errors import CatalogManaged, Diverged, InvalidInput
+from lakeferry.errors import Diverged, InvalidInput
 from lakeferry.log import actions, features, protocols
 from lakeferry.log.replay import Snapshot
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.log.rewrite import Fetched, Rewrite
 from lakeferry.log.segment import Segment
-from lakeferry.redirect import data_completeness, steps
-from lakeferry.redirect.disable import net_change, source_divergence
+from lakeferry.redirect import data_completeness, managed_commits, steps
+from lakeferry.redirect.disable import bring_back, net_change, source_divergence
+from lakeferry.redirect.disable.managed_return import ManagedReturn, has_vectors
 from lakeferry.redirect.entry import Redirect
+from lakeferry.redirect.redirect_commits import Bare
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.table import DeltaLog
-
-
-def check_bring_back(redirect: Redirect, source: str, target: DeltaLog) -> None:
-    """Refuse to bring changes back from a table that its catalog manages."""
-    if not target.store.asks_catalog:
-        return
-    raise CatalogManaged(
-        f"changes of {redirect.target} can't be brought back to {source}",
-        cause="it is managed by its catalog, and has features and properties that only such a "
-        "table may have; nothing was changed",
-        remedy="leave out --bring-back: the source is then as it was when it was redirected",
-        features=["catalogManaged"],
-        name=redirect.target.name if redirect.target is not None else None,
-        location=source,
-    )
 
 
 def bring_existing(
@@ -75,11 +63,31 @@ def bring_existing(
 
     totals = target.working_around(segment, copy)
     mine = source.state(state.version)
+    managed = target.store.asks_catalog
+    if managed:
+        theirs = _without_its_catalog(theirs, mine, redirect)
     merged = protocols.adding(mine.protocol, sorted(features.implied_features(theirs.protocol)))
     kept = actions.changed(theirs.metadata, id=mine.metadata.id)
     theirs = replace(theirs, protocol=merged, metadata=kept)
     brought = net_change.commit_net_change(setting, source, theirs, rewrite, state)
+    if managed:
+        bring_back.tell_features(setting, source.store.uri, mine.protocol, brought.protocol)
     return brought, totals
+
+
+def _without_its_catalog(theirs: Snapshot, mine: TableState, redirect: Redirect) -> Snapshot:
+    """Return a managed table as it is at the source, where no catalog decides.
+
+    Nobody has recorded what the catalog required of this table, so these are the documented
+    requirements.
+    """
+    back = ManagedReturn(managed_commits.DOCUMENTED, redirect, None)
+    bare = back.merged(
+        Bare(theirs.protocol, theirs.metadata),
+        Bare(mine.protocol, mine.metadata),
+        vectors=has_vectors(theirs.files),
+    )
+    return replace(theirs, protocol=bare.protocol, metadata=bare.metadata)
 
 
 def refuse_clashes(

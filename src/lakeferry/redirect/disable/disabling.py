@@ -314,7 +314,6 @@ def _disable_existing(
     copied = NOTHING_COPIED
     if options.bring_back and redirect.state is RedirectState.READY:
         target = setting.log(target_place(setting, redirect, source.store.uri))
-        bring_back_existing.check_bring_back(redirect, source.store.uri, target)
         state, copied = bring_back_existing.bring_existing(setting, source, target, state, redirect)
     state = drop_target(setting, source, state)
     version = remove(setting, source, state)

@@ -7,13 +7,14 @@ from dataclasses import replace
 
 import pytest
 
+from lakeferry.engines.rehearsed_engine import rehearsed
 from lakeferry.errors import (
     CatalogManaged,
     CatalogUnavailable,
     LakeferryError,
     NotEqual,
 )
-from lakeferry.redirect import cancel, resuming, status
+from lakeferry.redirect import cancel, rehearsal, resuming, status
 from lakeferry.redirect.disable import disabling
 from lakeferry.redirect.disable.disabling import WithdrawalOptions
 from lakeferry.redirect.enable import enabling
@@ -22,9 +23,10 @@ from lakeferry.redirect.entry import Data, RedirectTarget, TargetKind
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.resolve import Resolver
 from lakeferry.redirect.states import RedirectState
+from lakeferry.storage import Store
 from tests.support import plans
 from tests.support.history import Append, History, SetProperties
-from tests.support.managed_worlds import FIRST, FIRST_PLACE
+from tests.support.managed_worlds import FIRST, FIRST_PLACE, mark_deleted
 from tests.support.places import below, inside
 from tests.support.redirects import OLD, WORLD, append, content, redirect_at, world_with
 from tests.support.shares import Share
@@ -39,6 +41,7 @@ from tests.support.stores import DictStore, Fault, FaultyStore, Stopped, StoreCa
 
 COPY = f"{WORLD}/copy"
 TABLE = world_with(History().then(Append(2), Append(1)))
+BRINGS = WithdrawalOptions(bring_back=True)
 
 
 def opened(setting: Setting, name: str = NAME) -> Setting:
@@ -82,12 +85,67 @@ def test_a_copy_leads_to_the_managed_table_and_back() -> None:
     assert "new.parquet" in content(store.objects, FIRST_PLACE, with_bytes=False).names
     assert status.status(managed_setting(store), COPY).name == f"unity:{OTHER_NAME}"
 
-    before = store.objects
-    with pytest.raises(CatalogManaged, match="can't be brought back"):
-        disabling.disable(managed_setting(store), COPY, WithdrawalOptions(bring_back=True))
-    assert store.objects == before
+    there = below(store.objects, f"managed/{FIRST}")
     assert disabling.disable(managed_setting(store), COPY).state is RedirectState.NORMAL
     assert redirect_at(managed_setting(store), COPY) is None
+    assert "new.parquet" not in content(store.objects, COPY, with_bytes=False).names
+    assert below(store.objects, f"managed/{FIRST}") == there
+
+
+def written_by_name() -> DictStore:
+    """Return a world in which a copy leads to the managed table, which has a row more by now."""
+    store = moved()
+    enabling.enable(opened(managed_setting(store)), to_existing())
+    append(opened(managed_setting(store)).log(FIRST_PLACE), "new.parquet")
+    return store
+
+
+def test_what_was_written_by_name_comes_back_without_what_the_catalog_required() -> None:
+    store = written_by_name()
+    there = below(store.objects, f"managed/{FIRST}")
+    plan = rehearsal.rehearse(
+        managed_setting(store), rehearsed, lambda each: disabling.disable(each, COPY, BRINGS)
+    )
+    assert "copy_changes" in [step.op for step in plan]
+    outcome = disabling.disable(managed_setting(store), COPY, BRINGS)
+    assert (outcome.state, outcome.files_copied) == (RedirectState.NORMAL, 1)
+    before = content(TABLE, OLD, with_bytes=False)
+    found = content(store.objects, COPY, with_bytes=False)
+    assert found.names == sorted([*before.names, "new.parquet"])
+    assert (found.features, found.metadata) == (before.features, before.metadata)
+    # The managed table stays as it was: open, and with all its versions.
+    assert below(store.objects, f"managed/{FIRST}") == there
+
+
+def test_a_deletion_vector_brings_its_feature_along_and_the_user_is_told() -> None:
+    store = written_by_name()
+    log = opened(managed_setting(store)).log(FIRST_PLACE)
+    mark_deleted(log, "new.parquet")
+    warnings: list[str] = []
+    disabling.disable(managed_setting(store, warn=warnings.append), COPY, BRINGS)
+    found = content(store.objects, COPY, with_bytes=False)
+    plain = content(TABLE, OLD, with_bytes=False).features
+    assert found.features == plain | {"deletionVectors"}
+    assert any("delta-rs can't read or write it any more" in each for each in warnings)
+
+
+def test_a_bring_back_that_was_broken_off_anywhere_is_ended_by_the_same_command(
+    share: Share,
+) -> None:
+    def bring(store: DictStore, over: Store) -> None:
+        disabling.disable(managed_setting(over, clock=store.clock), COPY, BRINGS)
+
+    store = written_by_name()
+    counting = FaultyStore(store, lambda _: None)
+    bring(store, counting)
+    whole = content(store.objects, COPY)
+    for index in share.each(range(len(counting.history))):
+        store = written_by_name()
+        with suppress(Stopped):
+            bring(store, FaultyStore(store, at(index, Fault.STOP_AFTER)))
+        bring(store, store)
+        assert content(store.objects, COPY).names == whole.names
+        assert redirect_at(managed_setting(store), COPY) is None
 
 
 def test_a_plan_says_the_same() -> None:
