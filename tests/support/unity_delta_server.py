@@ -73,12 +73,15 @@ class DeltaCalls:
     """The calls. ``principal`` is who asks: a staging table belongs to who allocated it.
 
     ``renaming`` is called while a table gets a name: the real server lets another one get it, too.
+    ``before_change`` is called before the table is looked up that is to be renamed or dropped, with
+    ``rename`` or ``delete``: what other clients do after the caller has looked at the name.
     """
 
     def __init__(self, server: OurServer) -> None:
         self._server = server
         self.principal = "ann@example.com"
         self.renaming: Callable[[], object] = lambda: None
+        self.before_change: Callable[[str], object] = lambda _: None
         self.managed: dict[str, Managed] = {}
         self.staging: dict[str, _Staging] = {}
 
@@ -100,6 +103,8 @@ class DeltaCalls:
             case "POST", ["catalogs", catalog, "schemas", schema, "tables"]:
                 return self._create(catalog, schema, body)
             case _, ["catalogs", catalog, "schemas", schema, "tables", name, *rest]:
+                if method == "DELETE" or rest == ["rename"]:
+                    self.before_change("delete" if method == "DELETE" else "rename")
                 table = self._table(catalog, schema, name)
                 match method, rest:
                     case "GET", []:

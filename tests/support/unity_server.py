@@ -341,6 +341,7 @@ class OurServer(ObedientServer):
             self.forget(found)
             return 200, b"200 OK"
 
+        self.delta.before_change("delete")
         if name.count(".") != 2:
             return _error(400, "INVALID_ARGUMENT", f"Invalid table name: {name}")
         return self._one(name, delete)

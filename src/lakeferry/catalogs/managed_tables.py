@@ -17,6 +17,8 @@ from lakeferry.log.actions import Metadata
 from lakeferry.log.catalog_changes import CatalogChanges
 from lakeferry.table.managed import CommitCatalog
 
+PRIVATE_LEAD = "_lakeferry_"
+"""How the names begin under which tables exist while they move, and while they are dropped."""
 DOCUMENTED_READER_FEATURES = (
     "catalogManaged",
     "v2Checkpoint",

@@ -9,12 +9,17 @@ The limits of the server, and what follows from them here:
   (:meth:`UnityDelta.find_name`);
 * a repeated request may be refused though the first one succeeded, so what happened is decided
   by the table's id and never by a status;
-* staging tables can't be listed or deleted, and only who made one may finish it.
+* staging tables can't be listed or deleted, and only who made one may finish it;
+* a table is renamed and dropped by its name, without a condition. Another client may give the name
+  to another table just before. So the name is looked at just before and just after, a rename that
+  hit another table is undone, and a table is dropped under a random name
+  (:meth:`UnityDelta.rename`, :meth:`UnityDelta.delete`).
 """
 
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from enum import Enum
@@ -25,6 +30,7 @@ import msgspec
 
 from lakeferry.catalogs.catalog import check_table_name
 from lakeferry.catalogs.catalog_rest import TIMEOUT_S, Answer
+from lakeferry.catalogs.managed_tables import PRIVATE_LEAD
 from lakeferry.catalogs.unity_address import UNITY_TOKEN, UNITY_URL, unity_from, unity_root
 from lakeferry.catalogs.unity_delta_messages import (
     ApiConfig,
@@ -48,10 +54,12 @@ from lakeferry.catalogs.unity_delta_rest import (
 from lakeferry.catalogs.unity_listing import find_name, list_tables
 from lakeferry.errors import (
     CatalogUnavailable,
+    CommitConflict,
     Forbidden,
     InvalidInput,
     LakeferryError,
     NotATable,
+    TableNotFound,
 )
 
 _T = TypeVar("_T")
@@ -292,18 +300,20 @@ class UnityDelta:
         return _older_credentials(self.rest.body_of(answer), location, operation)
 
     def rename(self, name: str, new_name: str, table_id: str) -> LoadedTable:
-        """Give a table another name in its schema; succeed if it has that name already."""
-        catalog, schema, _ = _parts(name)
+        """Give a table another name in its schema; succeed if it has that name already.
+
+        Raises :class:`~lakeferry.errors.CommitConflict` if the name leads to another table. If that
+        one was renamed in place of ours, it has its name again.
+        """
+        if not self._leads_to(name, table_id):
+            there = self._settled(new_name, table_id, is_lost=False)
+            if there is not None:
+                return there
+            raise self._other_table(name, table_id)
         lost: CatalogUnavailable | None = None
         answer: Answer | None = None
-        needed = (
-            f"{_uses(name)}, CREATE TABLE on {catalog}.{schema}, and the ownership of {name} or of "
-            f"{catalog}.{schema}"
-        )
         try:
-            with self._privileges(f"rename {name}", needed, name):
-                body = {"new-name": _parts(new_name)[2]}
-                answer = self.rest.ask("POST", f"{_table(name)}/rename", body=body)
+            answer = self._ask_rename(name, new_name)
         except CatalogUnavailable as silent:
             lost = silent
         found = self._settled(new_name, table_id, is_lost=lost is not None)
@@ -313,15 +323,95 @@ class UnityDelta:
             raise lost
         assert answer is not None
         if answer.ok:
-            raise self.rest.unavailable(f"it renamed {name}, and {new_name} leads elsewhere")
+            raise self._given_back(name, new_name, table_id)
         missing = error_type(answer) in MISSING
         raise self._refused(answer, name if missing else new_name)
 
-    def delete(self, name: str, table_id: str) -> bool:
-        """Drop a table and its files if the name leads to it; return whether it did."""
-        found = self.find(name)
-        if found is None or found.metadata.table_uuid != table_id:
+    def _ask_rename(self, name: str, new_name: str) -> Answer:
+        """Have the server rename whatever table the name leads to."""
+        catalog, schema, _ = _parts(name)
+        needed = (
+            f"{_uses(name)}, CREATE TABLE on {catalog}.{schema}, and the ownership of {name} or of "
+            f"{catalog}.{schema}"
+        )
+        with self._privileges(f"rename {name}", needed, name):
+            body = {"new-name": _parts(new_name)[2]}
+            return self.rest.ask("POST", f"{_table(name)}/rename", body=body)
+
+    def _leads_to(self, name: str, table_id: str) -> bool:
+        """Return whether a name leads to the table with that id."""
+        try:
+            found = self.find(name)
+        except NotATable:
             return False
+        return found is not None and found.metadata.table_uuid == table_id
+
+    def _other_table(self, name: str, table_id: str) -> LakeferryError:
+        """Return the error for a name that doesn't lead to the table with that id any more."""
+        with suppress(NotATable):
+            if self.find(name) is None:
+                return self.rest.missing(name)
+        return CommitConflict(
+            f"{name} is another table by now",
+            cause=f"another client has changed names; the id of the table that was meant is "
+            f"{table_id}",
+            remedy=_by_id(table_id),
+            name=name,
+            table_id=table_id,
+            catalog=self.place,
+        )
+
+    def _given_back(self, name: str, new_name: str, table_id: str) -> LakeferryError:
+        """Give a table that was renamed in place of ours its name again; return the error."""
+        try:
+            stranger = self.load(new_name).metadata.table_uuid
+        except LakeferryError:
+            return self.rest.unavailable(f"it renamed {name}, and {new_name} leads elsewhere")
+        with suppress(LakeferryError):
+            self._ask_rename(new_name, name)
+        with suppress(LakeferryError):
+            if self._leads_to(name, stranger):
+                return self._other_table(name, table_id)
+        return CommitConflict(
+            f"another table than the one that was meant is called {new_name} now",
+            cause=f"another client gave it the name {name} just before the rename, and it can't "
+            f"get that name again; its id is {stranger}",
+            remedy="if its name matters, have its owner give it back: lakeferry catalog rename "
+            f"unity:{stranger} {name}; {_by_id(table_id)}",
+            name=new_name,
+            table_id=stranger,
+            catalog=self.place,
+        )
+
+    def delete(self, name: str, table_id: str) -> bool:
+        """Drop a table and its files if the name leads to it; return whether it did.
+
+        It gets a random name first, which no other client gives to another table. A user who may
+        drop tables but create none can't rename it; then it is dropped by its name.
+        """
+        if not self._leads_to(name, table_id):
+            return False
+        parent, _, table = name.rpartition(".")
+        if table.startswith(PRIVATE_LEAD):
+            return self._drop(name)
+        private = f"{parent}.{PRIVATE_LEAD}drop_{uuid.uuid4().hex}"
+        try:
+            self.rename(name, private, table_id)
+        except Forbidden:
+            return self._dropped_by_name(name, table_id)
+        except TableNotFound:
+            return False
+        try:
+            return self._drop(private)
+        except LakeferryError:
+            with suppress(LakeferryError):
+                if self.find(private) is None:
+                    return True
+                self.rename(private, name, table_id)
+            raise
+
+    def _drop(self, name: str) -> bool:
+        """Drop whatever table the name leads to; return whether there was one."""
         needed = f"{_uses(name)}, and the ownership of {name} or of its schema"
         with self._privileges(f"drop {name}", needed, name):
             answer = self.rest.ask("DELETE", _table(name), once=True)
@@ -330,6 +420,22 @@ class UnityDelta:
         if not answer.ok:
             raise self._refused(answer, name)
         return True
+
+    def _dropped_by_name(self, name: str, table_id: str) -> bool:
+        """Drop a table by a name that another client may give away; say if it hit another one."""
+        dropped = self._drop(name)
+        left = self.find_name(table_id, name) if dropped else None
+        if left is None:
+            return dropped
+        raise CommitConflict(
+            f"another table that was called {name} was dropped",
+            cause="another client gave it that name just before; the table that was meant is "
+            f"called {left}",
+            remedy=f"tell the owner of {name}, who may be able to restore it; {_by_id(table_id)}",
+            name=left,
+            table_id=table_id,
+            catalog=self.place,
+        )
 
     def _settled(self, name: str, table_id: str, *, is_lost: bool) -> LoadedTable | None:
         """Return the table with that id if the name leads to it; wait if an answer was lost."""
@@ -439,6 +545,12 @@ def _schema(name: str) -> str:
 
 def _table(name: str) -> str:
     return f"{_schema(name)}/tables/{quote(_parts(name)[2], safe='')}"
+
+
+def _by_id(table_id: str) -> str:
+    return (
+        f"'lakeferry catalog show unity:{table_id}' shows what the table that was meant is called"
+    )
 
 
 def _uses(name: str) -> str:

@@ -2,8 +2,9 @@
 
 * The API can't tell in advance whether a table may be created:
   :meth:`UnityRegistration.try_registration` tries it. Only external tables are created here.
-* It has no conditional delete: :meth:`UnityRegistration.unregister` checks first. If another
-  client moves the table between check and delete, it loses its name.
+* It has no conditional delete: :meth:`UnityRegistration.unregister` checks first, and once more
+  afterwards. If another client gives the name to another table in between, that table loses it,
+  and the user is told.
 
 Catalogs and schemas are never created: their owner and storage are for an administrator to
 decide.
@@ -29,6 +30,7 @@ from lakeferry.catalogs.unity_listing import canonical, list_tables
 from lakeferry.errors import (
     CatalogManaged,
     CatalogUnavailable,
+    CommitConflict,
     Forbidden,
     InvalidInput,
     LakeferryError,
@@ -215,7 +217,7 @@ class UnityRegistration:
         Concurrent registrations may create several tables of one name: all are deleted.
         """
         place = normalise(location) if location is not None else None
-        gone: set[str] = set()
+        gone: dict[str, str] = {}
         while len(gone) < _MOST_OF_ONE_NAME:
             found = self._current(name, table_id)
             if found is None or place not in (None, found.location):
@@ -229,11 +231,26 @@ class UnityRegistration:
                     name=found.name,
                     location=found.location,
                 )
-            if found.table_id in gone:
+            if (deleted := gone.get(found.table_id)) == found.name:
                 raise self._rest.unavailable(f"it still has {found.name} after it deleted it")
+            if deleted is not None:
+                raise self._removed_another(deleted, found)
             self._delete(found.name)
-            gone.add(found.table_id)
+            gone[found.table_id] = found.name
         raise self._rest.unavailable(f"it has more than {_MOST_OF_ONE_NAME} tables called {name}")
+
+    def _removed_another(self, deleted: str, meant: CatalogTable) -> CommitConflict:
+        """Return the error for a name that led to another table when it was deleted."""
+        return CommitConflict(
+            f"another table that was called {deleted} was removed from Unity Catalog",
+            cause="another client gave it that name just before; the table that was meant is "
+            f"called {meant.name}",
+            remedy=f"tell the owner of {deleted}, who can register an external table again; then "
+            f"remove the table that was meant: lakeferry catalog remove unity:{meant.name}",
+            name=meant.name,
+            table_id=meant.table_id,
+            catalog=self._rest.root,
+        )
 
     def _delete(self, name: str) -> None:
         try:

@@ -14,8 +14,7 @@ from typing import Any
 
 import msgspec
 
-PRIVATE_LEAD = "_lakeferry_"
-"""How the names begin under which tables exist while they move."""
+from lakeferry.catalogs.managed_tables import PRIVATE_LEAD
 
 
 @dataclass(frozen=True, slots=True)

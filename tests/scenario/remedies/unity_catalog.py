@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from tests.scenario.remedies.targets import UNNAMED, given_up, register_again
 from tests.support.lake import redirected
+from tests.support.managed_tables import managed_table
 from tests.support.remedies import NEEDS_A_PERSON, Witness, follows
 from tests.support.unity_server import OurServer, unity_server
 
@@ -25,6 +26,16 @@ NEEDS_A_PERSON.update(
         "warning's, and another person has to act",
         "unity_registration.py: find the table with the id {} in Unity Catalog, and have it "
         "dropped": "it is a warning's, and another person has to act",
+        "unity_registration.py: tell the owner of {}, who can register an external table again; "
+        "then remove the table that was meant: lakeferry catalog remove unity:{}": "another person "
+        "has to act: tests/unit/catalogs/test_unity_registration.py::"
+        "test_who_unregisters_another_table_by_its_name_is_told",
+        "unity_delta.py: if its name matters, have its owner give it back: lakeferry catalog "
+        "rename unity:{} {}; {}": "another person has to act: "
+        "tests/unit/catalogs/test_unity_delta.py::test_a_table_that_cannot_get_its_name_back_is_named",
+        "unity_delta.py: tell the owner of {}, who may be able to restore it; {}": "another person "
+        "has to act: tests/unit/catalogs/test_unity_delta.py::"
+        "test_who_may_not_rename_drops_by_name_and_is_told_what_was_hit",
     }
 )
 
@@ -39,6 +50,27 @@ def _unity() -> Iterator[tuple[OurServer, str, dict[str, str]]]:
 def _enable(witness: Witness, name: str, place: str) -> tuple[str, ...]:
     source, target = witness.lake.uri("t"), witness.lake.uri(place)
     return ("redirect", "enable", source, name, "--location", target, "--engine", "local")
+
+
+@follows(
+    "unity_delta.py: 'lakeferry catalog show unity:{}' shows what the table that was meant is "
+    "called"
+)
+def a_table_whose_name_was_given_away_is_found_by_its_id(witness: Witness) -> None:
+    with unity_server() as server:
+        variables = server.environment()
+        tables = [managed_table(server, history=1) for _ in range(2)]
+        mine, theirs = (server.ours.tables_named(each.name)[0] for each in tables)
+
+        def swap(_: str) -> None:
+            server.ours.delta.before_change = lambda _: None
+            mine["name"], theirs["name"] = "kept", mine["name"]
+
+        server.ours.delta.before_change = swap
+        words = ("catalog", "rename", f"unity:{tables[0].name}", f"{server.schema}.wanted")
+        witness.refused(*words, **variables)
+        table_id = tables[0].staging.table_id
+        witness.done("catalog", "show", f"unity:{table_id}", **variables)
 
 
 @follows("catalog_rest.py: set {} again: a token has only printable ASCII characters")

@@ -13,6 +13,7 @@ from lakeferry.catalogs.unity_delta_messages import SetProperties
 from lakeferry.errors import (
     CatalogManaged,
     CatalogUnavailable,
+    CommitConflict,
     Forbidden,
     InvalidInput,
     NotATable,
@@ -21,6 +22,7 @@ from lakeferry.errors import (
 )
 from tests.support.managed_tables import allocated as allocated_table
 from tests.support.managed_tables import created, delta, managed_table
+from tests.support.unity_delta_rules import Refused
 from tests.support.unity_server import OurServer, UnityServer
 
 UPDATES = [SetProperties(updates={"a": "1"})]
@@ -274,6 +276,124 @@ def test_an_answer_that_is_lost_is_settled_by_the_id(unity: UnityServer, server:
     server.next_replies.append(None)
     with pytest.raises(CatalogUnavailable):
         created(other)
+
+
+class Swap:
+    """Two tables, of which the second gets the name of the first just before a change.
+
+    ``later`` is what happens before the next one.
+    """
+
+    def __init__(self, unity: UnityServer, call: str) -> None:
+        self.table, self.stranger = managed_table(unity, history=1), managed_table(unity, history=1)
+        self.schema, self.delta, self._call = unity.schema, unity.ours.delta, call
+        self.later: Callable[[str], object] = lambda _: None
+        self._mine, self._theirs = (
+            unity.ours.tables_named(each.name)[0] for each in (self.table, self.stranger)
+        )
+        self.former = self._mine["name"]
+        self.delta.before_change = self._swap
+
+    def _swap(self, call: str) -> None:
+        if call == self._call:
+            self.delta.before_change = self.later
+            if self._mine["name"] == self.former:
+                self._mine["name"] = "kept"
+            self._theirs["name"] = self.former
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """What the two tables are called now."""
+        return self._mine["name"], self._theirs["name"]
+
+    def rename(self) -> None:
+        table = self.table
+        table.api.rename(table.name, f"{self.schema}.wanted", table.staging.table_id)
+
+    def delete(self) -> bool:
+        return self.table.api.delete(self.table.name, self.table.staging.table_id)
+
+
+def test_a_table_that_was_renamed_by_mistake_gets_its_name_back(unity: UnityServer) -> None:
+    swap = Swap(unity, "rename")
+    with pytest.raises(CommitConflict, match="another table by now") as other:
+        swap.rename()
+    assert swap.names == ("kept", swap.former)
+    assert f"catalog show unity:{swap.table.staging.table_id}" in (other.value.remedy or "")
+    # Who looks first doesn't ask for it.
+    asked = len(unity.ours.asked)
+    with pytest.raises(CommitConflict, match="another table by now"):
+        swap.rename()
+    assert not [each for each in unity.ours.asked[asked:] if each.startswith("POST")]
+
+
+def test_a_table_that_cannot_get_its_name_back_is_named(unity: UnityServer) -> None:
+    swap = Swap(unity, "rename")
+    third = unity.ours.tables_named(managed_table(unity, history=1).name)[0]
+    swap.later = lambda _: third.update(name=swap.former)
+    with pytest.raises(CommitConflict, match=f"is called {unity.schema}.wanted now") as other:
+        swap.rename()
+    assert swap.names == ("kept", "wanted")
+    assert f"unity:{swap.stranger.staging.table_id}" in (other.value.remedy or "")
+    assert other.value.fields["table_id"] == swap.stranger.staging.table_id
+
+
+def test_a_drop_never_hits_another_table(unity: UnityServer) -> None:
+    swap = Swap(unity, "rename")
+    with pytest.raises(CommitConflict, match="another table by now"):
+        swap.delete()
+    assert swap.names == ("kept", swap.former)
+    assert [each.catalog().head().latest_version for each in (swap.table, swap.stranger)] == [2, 2]
+
+    # By its new name nobody can give away, it is dropped.
+    late = Swap(unity, "delete")
+    assert late.delete()
+    assert late.table.api.find_name(late.table.staging.table_id, late.table.name) is None
+    assert late.stranger.catalog().head().latest_version == 2
+
+
+def test_who_may_not_rename_drops_by_name_and_is_told_what_was_hit(
+    unity: UnityServer, server: OurServer
+) -> None:
+    table = managed_table(unity, history=1)
+    server.privileges.discard("CREATE TABLE")
+    assert table.api.delete(table.name, table.staging.table_id)
+    server.privileges.add("CREATE TABLE")
+    swap = Swap(unity, "delete")
+    server.privileges.discard("CREATE TABLE")
+    with pytest.raises(CommitConflict, match=f"{swap.table.name} was dropped") as other:
+        swap.delete()
+    assert f"{unity.schema}.kept" in (other.value.cause or "")
+    assert swap.table.catalog().head().latest_version == 2
+    with pytest.raises(TableNotFound):
+        swap.stranger.catalog().head()
+
+
+@pytest.mark.parametrize("kind", ["PermissionDeniedException", "InternalServerErrorException"])
+def test_a_drop_that_is_refused_leaves_the_name(
+    unity: UnityServer, server: OurServer, kind: str
+) -> None:
+    table = managed_table(unity, history=1)
+
+    def refuse(call: str) -> None:
+        if call == "delete":
+            raise Refused(403 if kind.startswith("Perm") else 500, kind, "words")
+
+    server.delta.before_change = refuse
+    with pytest.raises((Forbidden, CatalogUnavailable)):
+        table.api.delete(table.name, table.staging.table_id)
+    assert table.api.load(table.name).metadata.table_uuid == table.staging.table_id
+
+
+def test_a_drop_whose_answer_is_lost_is_looked_up(unity: UnityServer, server: OurServer) -> None:
+    table = managed_table(unity, history=1)
+
+    def lose(call: str) -> None:
+        server.lost_answers = int(call == "delete")
+
+    server.delta.before_change = lose
+    assert table.api.delete(table.name, table.staging.table_id)
+    assert table.api.find_name(table.staging.table_id, table.name) is None
 
 
 def _until(expires_ms: int) -> dict[str, int]:

@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 
 from lakeferry.catalogs.unity import UnityCatalog
-from lakeferry.errors import CatalogManaged, CatalogUnavailable, Forbidden, InvalidInput
+from lakeferry.errors import (
+    CatalogManaged,
+    CatalogUnavailable,
+    CommitConflict,
+    Forbidden,
+    InvalidInput,
+)
 from tests.support.unity_client import ONE_COLUMN, connect, registered
 from tests.support.unity_server import UnityServer
 
@@ -85,6 +91,23 @@ def test_a_managed_table_is_never_dropped(unity: UnityServer, catalog: UnityCata
         with pytest.raises(CatalogManaged, match="delete its files"):
             catalog.unregister(made.name, location)
     assert not any(asked.startswith("DELETE") for asked in unity.ours.asked)
+
+
+def test_who_unregisters_another_table_by_its_name_is_told(
+    unity: UnityServer, catalog: UnityCatalog
+) -> None:
+    made, other = registered(unity), registered(unity, "s3://bucket/other", "other")
+    mine, theirs = (unity.ours.tables_named(each.name)[0] for each in (made, other))
+
+    def swap(_: str) -> None:
+        unity.ours.delta.before_change = lambda _: None
+        mine["name"], theirs["name"] = "kept", mine["name"]
+
+    unity.ours.delta.before_change = swap
+    with pytest.raises(CommitConflict, match=f"called {made.name} was removed") as why:
+        catalog.unregister(made.name, made.location, table_id=made.table_id)
+    assert f"catalog remove unity:{unity.schema}.kept" in (why.value.remedy or "")
+    assert mine in unity.ours.tables_named(f"{unity.schema}.kept")
 
 
 def test_a_renamed_table_is_unregistered_by_its_id(
