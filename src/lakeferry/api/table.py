@@ -186,9 +186,10 @@ class Table(RedirectMethods, TransferMethods):
         """Return the features that the protocol requires, and what we can do with each."""
         log = self._log()
         with unsupported.unless_unsupported(log, None):
-            protocol = log.state().protocol
-        unsupported.refuse_reader_version(protocol)
-        return dropping.listed_features(protocol)
+            state = log.state()
+        unsupported.refuse_reader_version(state.protocol)
+        store = log.store
+        return dropping.listed_features(state, store.uri, asks_catalog=store.asks_catalog)
 
     @overload
     def drop_feature(

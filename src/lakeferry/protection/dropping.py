@@ -16,7 +16,7 @@ checked; otherwise *B* is computed again.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,11 +46,15 @@ from lakeferry.table import DeltaLog, load
 _OPERATION = "DROP FEATURE"
 _EMPTY = "Empty Commit"
 _TRUNCATED_AFTER = "delta.dropFeatureTruncateHistory.retentionDuration"
+_UNKNOWN = "Lakeferry doesn't know it"
 
 
 @dataclass(frozen=True, slots=True)
 class ListedFeature:
-    """One feature of a table, as ``feature list`` shows it."""
+    """One feature of a table, as ``feature list`` shows it.
+
+    ``how`` says what dropping it does, or why it can't be dropped.
+    """
 
     name: str
     kind: str
@@ -91,14 +95,64 @@ class Dropped:
         }
 
 
-def listed_features(protocol: Protocol) -> list[ListedFeature]:
-    """Return the features in force, and whether each can be dropped."""
-    return [
-        ListedFeature(
-            row.name, row.kind.value, row.read and row.write, row.droppable, row.drop.value
+def listed_features(
+    state: TableState, location: str, *, asks_catalog: bool = False
+) -> list[ListedFeature]:
+    """Return the features in force, and whether each can be dropped.
+
+    ``asks_catalog``: the table is managed, and is written as its catalog decides.
+    """
+    in_force = {row.name: row for row in features.in_force(state.protocol)}
+    unwritable = features.unsupported_features(state.protocol, asks_catalog=asks_catalog)
+    stops = None
+    if unwritable:
+        stops = f"Lakeferry can't write to the table, because of {', '.join(unwritable)}"
+    else:
+        try:
+            boundary.check_no_redirect(state, location, "changed")
+        except LakeferryError as redirected:
+            stops = redirected.cause or redirected.message
+    found = []
+    for row in in_force.values():
+        never = _why_never(row, in_force, asks_catalog=asks_catalog) or stops
+        first = _dependents(row, in_force)
+        how = f"after {', '.join(first)}: {row.drop.value}" if first else row.drop.value
+        supported, droppable = row.name not in unwritable, never is None
+        listed = ListedFeature(row.name, row.kind.value, supported, droppable, never or how)
+        found.append(listed)
+    return found
+
+
+def _why_never(
+    feature: Feature, in_force: Mapping[str, Feature], *, asks_catalog: bool
+) -> str | None:
+    """Return why a feature can't be dropped whatever is done first, or ``None``."""
+    if not feature.known:
+        return _UNKNOWN
+    if asks_catalog and feature.name == features.MANAGED:
+        return "it makes the table one that its catalog manages"
+    if not feature.droppable:
+        return feature.drop.value
+    if asks_catalog and (feature.leaves_traces or feature.drop is Drop.TRUNCATE):
+        return (
+            "the table is managed: its catalog decides about its history, and may require the "
+            "feature"
         )
-        for row in features.in_force(protocol)
+    stay = [
+        name
+        for name in _dependents(feature, in_force)
+        if _why_never(in_force[name], in_force, asks_catalog=asks_catalog) is not None
     ]
+    if stay:
+        return (
+            f"{' and '.join(stay)} {'needs' if len(stay) == 1 else 'need'} it, and can't be dropped"
+        )
+    return None
+
+
+def _dependents(feature: Feature, in_force: Mapping[str, Feature]) -> list[str]:
+    """Return the features of a table that need another one."""
+    return [row.name for row in in_force.values() if feature.name in row.requires]
 
 
 def drop(work: DropContext, name: str, *, truncate_history: bool = False) -> Dropped:
@@ -127,17 +181,17 @@ def _check(log: DeltaLog, name: str, *, truncate_history: bool = False) -> Featu
             location=location,
             feature=name,
         )
-    if not feature.droppable:
-        why = "it can't be dropped" if feature.known else "Lakeferry doesn't know it"
+    asks_catalog = log.store.asks_catalog
+    never = _why_never(feature, in_force, asks_catalog=asks_catalog)
+    if never is not None:
         raise FeatureNotDroppable(
             f"the feature {name} of {location} can't be dropped",
-            cause=why,
-            remedy=None if feature.known else "drop it with the engine that added it",
+            cause=never,
+            remedy=_instead(feature, asks_catalog=asks_catalog),
             location=location,
             feature=name,
         )
-    dependents = [row.name for row in in_force.values() if name in row.requires]
-    if dependents:
+    if dependents := _dependents(feature, in_force):
         raise FeatureNotDroppable(
             f"the feature {name} of {location} can't be dropped",
             cause=f"other features depend on it: {', '.join(dependents)}",
@@ -146,17 +200,7 @@ def _check(log: DeltaLog, name: str, *, truncate_history: bool = False) -> Featu
             feature=name,
             required_by=dependents,
         )
-    if log.store.asks_catalog and (feature.leaves_traces or feature.drop is Drop.TRUNCATE):
-        raise FeatureNotDroppable(
-            f"the feature {name} of {location} can't be dropped",
-            cause="the table is managed: its catalog decides about its history, and may require "
-            "the feature",
-            remedy="keep the feature; or, if the table was moved there, drop it at the old path "
-            "after 'lakeferry redirect disable'",
-            location=location,
-            feature=name,
-        )
-    features.check_writable(state.protocol, asks_catalog=log.store.asks_catalog)
+    features.check_writable(state.protocol, asks_catalog=asks_catalog)
     boundary.check_no_redirect(state, location, "changed")
     # Raises for an invalid boundary before anything is committed.
     boundary.boundary_of(state, location)
@@ -170,6 +214,25 @@ def _check(log: DeltaLog, name: str, *, truncate_history: bool = False) -> Featu
         )
     DROPPABLE[name].check_unused(log.small_snapshot(), location)
     return feature
+
+
+def _instead(feature: Feature, *, asks_catalog: bool) -> str | None:
+    """Return the remedy for a feature that can't be dropped."""
+    if not feature.known:
+        return "drop it with the engine that added it"
+    if not asks_catalog:
+        return None
+    if feature.name == features.MANAGED:
+        return (
+            "if the table was moved there, 'lakeferry redirect disable' with its old path takes "
+            "it out of the catalog"
+        )
+    if not feature.droppable:
+        return None
+    return (
+        "keep the feature; or, if the table was moved there, drop it at the old path after "
+        "'lakeferry redirect disable'"
+    )
 
 
 def _meant(name: str, in_force: list[str], location: str) -> str:

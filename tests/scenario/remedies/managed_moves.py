@@ -171,6 +171,19 @@ def a_managed_table_has_no_path_but_a_name(witness: Witness) -> None:
 
 
 @follows(
+    "dropping.py: if the table was moved there, 'lakeferry redirect disable' with its old path "
+    "takes it out of the catalog"
+)
+def a_table_leaves_its_catalog_by_its_old_path(witness: Witness) -> None:
+    source = witness.lake.make("t")
+    with unity_server() as server:
+        name, variables = f"unity:{server.schema}.t", server.environment()
+        witness.done(*_enable(witness, name), **variables)
+        witness.refused("feature", "drop", name, "catalogManaged", **variables)
+        witness.done("redirect", "disable", source, **variables)
+
+
+@follows(
     "dropping.py: keep the feature; or, if the table was moved there, drop it at the old path "
     "after 'lakeferry redirect disable'"
 )

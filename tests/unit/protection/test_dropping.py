@@ -27,7 +27,7 @@ from lakeferry.log.commit import Transaction
 from lakeferry.protection import drop_context as works
 from lakeferry.protection import dropping
 from lakeferry.protection.drop_context import DropContext
-from lakeferry.protection.dropping import Dropped
+from lakeferry.protection.dropping import Dropped, ListedFeature
 from lakeferry.storage import Store
 from lakeferry.table import DeltaLog
 from tests.support import naive
@@ -479,3 +479,78 @@ def test_what_a_managed_table_needs_is_refused_before_anything_is_committed(name
     assert "managed" in (refused.value.cause or "")
     assert str(foreseen.value) == str(refused.value)
     assert table.objects.objects == before
+
+
+def managed_table_log() -> DeltaLog:
+    """Return the log of a managed table with features of several kinds."""
+    layout = Layout(deletion_vectors="u", in_commit_timestamps=True)
+    more = Upgrade(writer=("checkpointProtection", "changeDataFeed"))
+    return DeltaLog(managed_history(History(layout).then(more, *BECOMES_MANAGED)).store())
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("catalogManaged", "its catalog manages"),
+        ("inCommitTimestamp", "catalogManaged needs it, and can't be dropped"),
+        ("vacuumProtocolCheck", "may require the feature"),
+        ("deletionVectors", "may require the feature"),
+        ("checkpointProtection", "may require the feature"),
+        ("invariants", "it can't be dropped"),
+    ],
+)
+def test_a_list_says_of_a_managed_table_what_a_drop_says(name: str, why: str) -> None:
+    log = managed_table_log()
+    found = dropping.listed_features(log.state(), log.store.uri, asks_catalog=True)
+    listed = {each.name: each for each in found}
+    assert (listed[name].droppable, why in listed[name].how) == (False, True)
+    with pytest.raises(FeatureNotDroppable) as refused:
+        dropping.foresee_drop(log, name)
+    assert refused.value.cause == listed[name].how
+    # What is left can be dropped, and all are supported: the catalog is asked.
+    assert listed["changeDataFeed"].droppable
+    assert dropping.foresee_drop(log, "changeDataFeed")
+    assert all(each.supported for each in listed.values())
+
+
+def listed(past: History) -> dict[str, ListedFeature]:
+    """Return the features of a table by their names."""
+    log = log_of(store_of(past))
+    return {each.name: each for each in dropping.listed_features(log.state(), log.store.uri)}
+
+
+def test_a_list_says_what_has_to_go_first() -> None:
+    found = listed(History().then(Upgrade(writer=("clustering", "domainMetadata"))))
+    assert (found["domainMetadata"].droppable, found["clustering"].droppable) == (True, True)
+    assert found["domainMetadata"].how.startswith("after clustering: ")
+
+
+@pytest.mark.parametrize(
+    ("past", "name", "why"),
+    [
+        (
+            History().then(Upgrade(("columnMapping",), ("icebergCompatV2",))),
+            "columnMapping",
+            "icebergCompatV2 needs it, and can't be dropped",
+        ),
+        (
+            History().then(Upgrade(writer=("changeDataFeed", "somethingNew"))),
+            "changeDataFeed",
+            "Lakeferry can't write to the table, because of somethingNew",
+        ),
+        (
+            History().then(Upgrade(writer=("somethingNew",))),
+            "somethingNew",
+            "Lakeferry doesn't know it",
+        ),
+        (
+            REDIRECTED,
+            "vacuumProtocolCheck",
+            "it has a redirect to memory://other/t, which is READY",
+        ),
+    ],
+)
+def test_a_list_says_what_stops_a_drop(past: History, name: str, why: str) -> None:
+    found = listed(past)[name]
+    assert (found.droppable, found.how) == (False, why)
+    assert found.supported is (name != "somethingNew")
