@@ -48,6 +48,8 @@ class LocatedTable:
         """The place of the target, if the last call that could follow a redirect followed one."""
         self.followed_name: str | None = None
         """The target's name in a catalog, if it was found by name."""
+        self.followed_from: tuple[str, ...] = ()
+        """The places from which redirects led to the target in that call, the first one first."""
         self._environment = environment
         if split_name(uri) is None:
             # Invalid places and invalid options are refused at once.
@@ -89,6 +91,7 @@ class LocatedTable:
                 told.add(text)
                 self._warn(text)
 
+        self.followed_from = ()
         here = DeltaLog(self._store, warn=warn)
         if not follow:
             return here
@@ -103,4 +106,5 @@ class LocatedTable:
         if not found.redirected:
             return here
         self.followed, self.followed_name = found.location, found.name
+        self.followed_from = found.chain[:-1]
         return DeltaLog(self._places.open(found.location), warn=warn)

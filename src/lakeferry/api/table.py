@@ -349,7 +349,10 @@ class Table(RedirectMethods, TransferMethods):
             work = exporter.ExportContext(
                 engines.choose, self._places.open, observer, self._warn, follow
             )
-            run = exporter.Export(work, log.store, to=to, table=table, ref=ref, keep=keep)
+            former = () if in_lakefs else self.followed_from
+            run = exporter.Export(
+                work, log.store, to=to, table=table, ref=ref, keep=keep, former=former
+            )
             if register is not None:
                 names.check_leads(
                     register,

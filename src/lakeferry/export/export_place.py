@@ -1,7 +1,8 @@
 """Decides whether an export may use a place, or whether it belongs to somebody else.
 
 A place may be used if it is empty, or if it has an export of the same source to which nobody else
-has written.
+has written. A table that has moved is the same source: its redirect leads from where the export was
+made to where the table is now.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from dataclasses import dataclass
 from lakeferry.errors import CommitConflict, ObjectNotFound
 from lakeferry.export import manifest, surveys
 from lakeferry.export.manifest import MANIFEST_FOLDER, Manifest
-from lakeferry.export.origins import ExportTarget
+from lakeferry.export.origins import ExportTarget, Origin
 from lakeferry.log import paths
 from lakeferry.storage import Store
+from lakeferry.storage.uris import shell_safe
 
 Earlier = tuple[Manifest, str]
 """An export that a later one can reuse, and its folder."""
@@ -25,15 +27,16 @@ class Lost(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ExportPlace:
-    """The target of an export, and its manifest if there is one."""
+    """The target of an export of ``origin``, and its manifest if there is one."""
 
     target: ExportTarget
-    source: str
+    origin: Origin
     there: Manifest | None
 
     @classmethod
-    def claimed(cls, target: ExportTarget, source: str) -> ExportPlace:
+    def claimed(cls, target: ExportTarget, origin: Origin) -> ExportPlace:
         """Inspect a target; raise an error if it belongs to somebody else."""
+        source = origin.source
         found = manifest.read_manifest(target.place)
         if found is None and _has_something(target.place):
             # Another export of the same source may have begun since.
@@ -41,18 +44,31 @@ class ExportPlace:
             if found is None:
                 strange = "there are files that Lakeferry hasn't exported"
                 raise _taken(target, source, strange)
-        if found is not None and found.source != source:
-            raise _taken(target, source, f"it holds an export of {found.source}")
-        return cls(target, source, found)
+        if found is not None and not found.is_of(source, origin.former):
+            raise _of_another(target, source, found.source)
+        return cls(target, origin, found)
+
+    @property
+    def has_moved(self) -> bool:
+        """Whether the table was elsewhere when it was exported: its files have other URIs now."""
+        return self.there is not None and self.there.source != self.origin.source
+
+    @property
+    def former(self) -> tuple[str, ...]:
+        """The places where the table was before, as far as the exports to this place know."""
+        known = {*self.origin.former}
+        if self.there is not None:
+            known |= {*self.there.former, self.there.source}
+        return tuple(sorted(known - {self.origin.source}))
 
     def taken(self, cause: str) -> CommitConflict:
         """Return the error for a target that can't be used."""
-        return _taken(self.target, self.source, cause)
+        return _taken(self.target, self.origin.source, cause)
 
     def earlier(self) -> Earlier | None:
         """Return the last export that this one can reuse."""
         found = self.target.last()
-        return found if found is not None and found[0].source == self.source else None
+        return found if found is not None and found[0].source == self.origin.source else None
 
     def present(self) -> frozenset[str]:
         """Return the log files at the target; raise an error if somebody else has written there."""
@@ -94,5 +110,17 @@ def _taken(target: ExportTarget, source: str, cause: str) -> CommitConflict:
         f"{target.location} isn't free for an export of {source}",
         cause=cause,
         remedy="choose another place, or remove what is there",
+        location=target.location,
+    )
+
+
+def _of_another(target: ExportTarget, source: str, other: str) -> CommitConflict:
+    """Return the error for a target with an export of another table, or of this one elsewhere."""
+    return CommitConflict(
+        f"{target.location} isn't free for an export of {source}",
+        cause=f"it holds an export of {other}",
+        remedy="choose another place, or remove what is there; if the table has moved from "
+        f"{other}, export it by that path: lakeferry export {shell_safe(other)} --to "
+        f"{shell_safe(target.location)}",
         location=target.location,
     )

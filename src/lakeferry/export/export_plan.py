@@ -113,7 +113,7 @@ def prepare(
         reusable=reusable,
         in_place=in_place,
         stable=survey.addresses is None,
-        there={} if place.there is None else place.there.log,
+        there={} if place.there is None or place.has_moved else place.there.log,
         present=present,
     )
     return Prepared(survey, content, rows, entries, plan, earlier)

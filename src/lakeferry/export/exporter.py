@@ -11,6 +11,7 @@ ignore it. If a file to reuse is missing, it is exported again.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
@@ -60,6 +61,7 @@ class Exported:
 class Export:
     """One export of the table at a store's root, to its default place or to ``to``.
 
+    ``former`` are the places from which redirects have led to the table.
     ``table`` and ``ref`` name the export in lakeFS's place for exports; ``keep`` is how many
     exports of both to keep there, this one included. Invalid arguments, and a place that belongs
     to somebody else, are refused at once, before anything is written.
@@ -74,6 +76,7 @@ class Export:
         table: str | None = None,
         ref: str | None = None,
         keep: int | None = None,
+        former: Sequence[str] = (),
     ) -> None:
         """Determine what to export, and the target."""
         self.work = work = replace(work, open_store=cache(work.open_store))
@@ -83,9 +86,9 @@ class Export:
         if isinstance(store, LakeFSStore):
             self.origin = origins.origin_in_lakefs(store, ref, work.open_store)
         else:
-            self.origin = origins.of_table(store)
+            self.origin = origins.of_table(store, former)
         self.target = origins.target_of(self.origin, to, table, work.open_store)
-        self.place = ExportPlace.claimed(self.target, self.origin.source)
+        self.place = ExportPlace.claimed(self.target, self.origin)
         self._looked: ReuseSurvey | None = None
 
     def foresee(self) -> list[dict[str, Any]]:
@@ -125,7 +128,7 @@ class Export:
         """Return True if a place is, or was, that of an earlier export of the same table."""
         found = manifest.read_manifest(self.work.open_store(location))
         if found is not None:
-            return found.source == self.origin.source
+            return found.is_of(self.origin.source, self.origin.former)
         shelf, ref = self.target.shelf, self.origin.ref
         if shelf is None or ref is None:
             return False
@@ -149,7 +152,7 @@ class Export:
             except Lost:
                 attempts += 1
                 reuses, self._looked = False, None
-                self.place = ExportPlace.claimed(self.target, self.origin.source)
+                self.place = ExportPlace.claimed(self.target, self.origin)
             except CorruptLog as broken:
                 without |= self._workable(broken, without)
         raise CommitConflict(
@@ -208,6 +211,11 @@ class Export:
         received_entries.inherit(self.origin.store, self.target.place)
         publication = ExportPublication(self.work, self.origin, self.place, ready)
         there = self.place.there
+        if there is not None and self.place.has_moved:
+            self.work.warn(
+                f"{self.target.location} has an export of {there.source}, from where the table has "
+                f"moved to {self.origin.source}: its whole log is written again, with the new URIs"
+            )
         if there is not None and there.complete and not ready.plan.changes:
             publication.check_live()
             return self._done(there)

@@ -7,7 +7,7 @@ table uses it to decide what to reuse. Its content is the same if the export is 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
@@ -60,7 +60,8 @@ class Manifest:
     ``objects`` is the table's number of objects, log included. ``absent`` names objects that are
     referenced or listed but missing; it is ``None`` if there are too many, or if the log names
     files of other tables. ``highest`` is the highest version ever exported to the place.
-    ``leftover`` is what the next export to the place has to do first.
+    ``leftover`` is what the next export to the place has to do first. ``former`` are sources from
+    which the table has moved since it was first exported to the place.
     """
 
     source: str
@@ -74,6 +75,11 @@ class Manifest:
     highest: int = 0
     format: int = FORMAT
     leftover: Leftover | None = None
+    former: tuple[str, ...] = ()
+
+    def is_of(self, source: str, former: Collection[str]) -> bool:
+        """Return whether it is of the table at ``source`` that was at ``former`` places before."""
+        return self.source in (source, *former) or source in self.former
 
 
 def read_manifest(store: Store, folder: str = "") -> Manifest | None:
@@ -120,8 +126,9 @@ def is_there(store: Store, manifest: Manifest) -> bool:
 
 
 def _encoded(manifest: Manifest) -> bytes:
-    """Return the bytes of a manifest; most have nothing left to do, and don't say so."""
+    """Return the bytes of a manifest; most lack some values, and don't say so."""
     plain = msgspec.to_builtins(manifest)
-    if manifest.leftover is None:
-        del plain["leftover"]
+    for name in ("leftover", "former"):
+        if not plain[name]:
+            del plain[name]
     return msgspec.json.encode(plain)

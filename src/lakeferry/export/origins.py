@@ -50,6 +50,7 @@ OpenUri = Callable[[str], Store]
 class Origin:
     """One state of a table. ``source`` names the table, independent of its state.
 
+    ``former`` are the places from which redirects have led to ``source``.
     For a table in lakeFS it also has the commit, the ref under which it is exported, and the
     ``namespace`` where the repository stores its objects.
     """
@@ -59,6 +60,7 @@ class Origin:
     commit: str | None = None
     ref: str | None = None
     namespace: str | None = None
+    former: tuple[str, ...] = ()
 
     @property
     def lakefs(self) -> LakeFSStore | None:
@@ -152,9 +154,9 @@ def _found(ask: Callable[[], str]) -> str:
         ) from missing
 
 
-def of_table(store: Store) -> Origin:
+def of_table(store: Store, former: Sequence[str] = ()) -> Origin:
     """Return a table that isn't in lakeFS."""
-    return Origin(store, store.uri)
+    return Origin(store, store.uri, former=tuple(former))
 
 
 @dataclass(frozen=True, slots=True)

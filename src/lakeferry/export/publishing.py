@@ -46,6 +46,8 @@ from lakeferry.table import DeltaLog, load
 CHECKED_BASE_BYTES = 64 * 1024 * 1024
 """Checkpoints up to this size are replayed before they are published as the log's beginning."""
 _AT_ONCE = 16
+_OTHER_MS = -1
+"""The time of a file that isn't the one of that name at the source."""
 
 
 @dataclass(slots=True)
@@ -152,14 +154,19 @@ class ExportPublication:
     def _claimed(self) -> Manifest:
         """The manifest until the export is complete."""
         before = {} if self.there is None else self.there.log
+        log = {**before, **self.ready.entries}
+        if self.ready.plan.closes:
+            # Until the place is closed, files of these names have other bytes.
+            log = {name: replace(entry, modified_ms=_OTHER_MS) for name, entry in log.items()}
         return Manifest(
             self.origin.source,
             self.origin.commit,
             self.ready.content.version,
             complete=False,
             table_id=self.there.table_id if self.there else None,
-            log={**before, **self.ready.entries},
+            log=log,
             highest=self._highest,
+            former=self.where.former,
         )
 
     @property
@@ -383,6 +390,7 @@ class ExportPublication:
             absent=None if too_many else tuple(sorted(absent)),
             highest=self._highest,
             leftover=leftover,
+            former=self.where.former,
         )
 
 

@@ -102,7 +102,7 @@ def finish(work: ExportContext, place: ExportPlace) -> ExportPlace:
     finished = replace(there, leftover=left)
     if finished != there and not manifest.swap(store, there, finished):
         raise Lost
-    return ExportPlace(place.target, place.source, finished)
+    return replace(place, there=finished)
 
 
 def settle(work: ExportContext, place: ExportPlace) -> None:

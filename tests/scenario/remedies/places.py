@@ -84,6 +84,19 @@ def an_export_to_a_place_that_is_taken_goes_elsewhere(witness: Witness) -> None:
 
 
 @follows(
+    "export_place.py: choose another place, or remove what is there; if the table has moved from "
+    "{}, export it by that path: lakeferry export {} --to {}"
+)
+def an_export_of_a_table_that_has_moved_goes_on_by_the_old_path(witness: Witness) -> None:
+    table, new = witness.lake.make("t"), witness.lake.uri("new")
+    out = ("--to", witness.lake.uri("out"))
+    witness.done("export", table, *out)
+    witness.done("redirect", "enable", table, new, "--engine", "local")
+    witness.refused("export", new, *out)
+    witness.done("export", table, *out)
+
+
+@follows(
     "presence.py: restore it, or remove it from the table (deltalake's DeltaTable.repair(), or "
     "a DELETE), and export again; nothing was published"
 )
