@@ -166,10 +166,15 @@ def test_commands_say_what_becomes_of_files_and_redirects(
     assert (code, new in out, "managed" in out) == (0, True, True)
     code, out, err = asked("remove", new)
     assert (code, "--yes" in err) == (1, True)
-    code, out, _ = asked("remove", new, "--dry-run")
+    for words in ((new, "--yes"), (new, "--dry-run")):
+        code, out, err = asked("remove", *words)
+        assert (code, f"the old path {source} leads to" in err) == (1, True)
+    code, out, err = asked("remove", new, "--dry-run", "--force")
     assert (code, "would remove" in out, "deletes its files" in out) == (0, True, True)
-    code, out, _ = asked("remove", new, "--yes")
+    assert f"{source} would lead nowhere" in err
+    code, out, err = asked("remove", new, "--yes", "--force")
     assert (code, "the catalog deletes its files" in out) == (0, True)
+    assert f"redirect disable {source} --abandon-target" in err
 
 
 def test_a_name_of_our_own_catalog_is_changed_and_removed(tmp_path: Path) -> None:

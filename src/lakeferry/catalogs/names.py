@@ -154,11 +154,13 @@ def remove_from_catalog(
     deletes_files: bool = False,
     dry_run: bool = False,
     environment: Environment = None,
+    check: Callable[[CatalogEntry], None] = lambda _: None,
 ) -> CatalogEntry:
     """Remove a table from its catalog; ``text`` is its name or its id.
 
     A managed table is removed only with ``deletes_files``, as its catalog deletes its files, too.
-    The files of other tables stay. A name that doesn't exist is no error.
+    The files of other tables stay. A name that doesn't exist is no error. ``check`` may refuse to
+    remove the table that was found.
     """
     kind, wanted = _parsed_with_ids(text)
     catalog = open_catalog(kind, environment)
@@ -166,6 +168,7 @@ def remove_from_catalog(
         found = _found(catalog, wanted)
     except TableNotFound:
         return CatalogEntry(f"{kind}:{wanted}", None, None)
+    check(_entry(kind, found))
     if found.managed and not (deletes_files or dry_run):
         raise CatalogManaged(
             f"{kind}:{found.name} is a managed table: its catalog deletes its files with its name",

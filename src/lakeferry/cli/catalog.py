@@ -219,28 +219,43 @@ def _after_rename(entry: names.CatalogEntry) -> str:
     )
 )
 @click.argument("name", type=CATALOG_NAME)
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Drop a managed table also if an old path leads to it; what was written since it moved is "
+    "lost.",
+)
 @dry_run_option
 @yes_option
-def remove(session: Session, name: str, dry_run: bool, yes: bool) -> None:
+def remove(session: Session, name: str, force: bool, dry_run: bool, yes: bool) -> None:
     """Remove NAME from its catalog.
 
     The table's files stay, unless it is a managed table: Unity Catalog deletes the files of those.
-    So this has to be confirmed, or --yes given. Redirects to the table lead nowhere afterwards:
-    redirect disable --abandon-target makes their sources ordinary tables again.
+    So this has to be confirmed, or --yes given; and it is refused while an old path leads to the
+    table, unless --force is given. Redirects to the table lead nowhere afterwards: redirect disable
+    --abandon-target makes their sources ordinary tables again.
     """
-    from lakeferry.api.table import names
+    from lakeferry.api.table_removal import remove_named_table
 
     output, settings = session.output, config.load()
     environment = settings.catalog_environment()
     if not (yes or dry_run) and may_ask(output, yes=yes):
-        entry = names.remove_from_catalog(name, dry_run=True, environment=environment)
+        with progress.waiting(output, "asking the catalog"):
+            entry = remove_named_table(
+                name, breaks_redirects=force, dry_run=True, environment=environment
+            )
         if entry.managed:
             lost = f"Drop the managed table {entry.name}? Its catalog deletes {entry.location} too."
             confirm(output, lost, yes=yes)
             yes = True
     with progress.waiting(output, "asking the catalog"):
-        entry = names.remove_from_catalog(
-            name, deletes_files=yes, dry_run=dry_run, environment=environment
+        entry = remove_named_table(
+            name,
+            deletes_files=yes,
+            breaks_redirects=force,
+            dry_run=dry_run,
+            environment=environment,
+            warn=output.warn,
         )
     if output.json and dry_run:
         place = {"location": entry.location, "deletes_files": entry.managed}

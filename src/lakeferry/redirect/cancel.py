@@ -320,7 +320,8 @@ def _opened(source: str, target: str, redirect: Redirect) -> RedirectIllegalTran
     delete, cancel = f"delete {target}", f"redirect cancel {shell_safe(source)}"
     managed = redirect.journal.managed if redirect.journal is not None else None
     if managed is not None:
-        delete = f"run 'lakeferry catalog remove {redirect.kind.catalog}:{managed.table_id} --yes'"
+        table = f"{redirect.kind.catalog}:{managed.table_id}"
+        delete = f"run 'lakeferry catalog remove {table} --yes --force'"
         cancel = f"{cancel} --leave-copies"
     return RedirectIllegalTransition(
         f"the move of {source} can't be cancelled",

@@ -27,8 +27,9 @@ NEEDS_A_PERSON.update(
             "test_a_table_in_two_formats_is_refused"
         ),
         "source_divergence.py: Lakeferry can't merge them: keep the redirect; or copy what has "
-        "changed at the target, drop it ('lakeferry catalog remove {} --yes'), run 'lakeferry "
-        "redirect disable {} --abandon-target', and write to the source what you have copied": (
+        "changed at the target, drop it ('lakeferry catalog remove {} --yes --force'), run "
+        "'lakeferry redirect disable {} --abandon-target', and write to the source what you have "
+        "copied": (
             "a person decides which rows count: "
             "tests/unit/redirect/disable/test_managed_return.py::"
             "test_a_source_that_was_written_to_is_told_how_to_drop_the_managed_table"

@@ -255,10 +255,25 @@ def a_name_in_another_schema_is_exchanged(witness: Witness) -> None:
 
 @follows("names.py: if nobody needs them, run: lakeferry catalog remove {}:{} --yes")
 def a_managed_table_is_removed_with_its_files(witness: Witness) -> None:
-    table = witness.lake.make("t")
-    with _unity() as (_, schema, variables):
-        name = f"{schema}.t"
-        witness.done("redirect", "enable", table, name, "--managed", **variables)
+    with unity_server() as server:
+        name, variables = f"unity:{managed_table(server).name}", server.environment()
         words = ("catalog", "remove", name)
         assert witness.refused(*words, **variables)["remedy"].endswith(f"{name} --yes")
         witness.done(*words, "--yes", **variables)
+
+
+@follows(
+    "table_removal.py: 'lakeferry redirect disable {} --remove-target' brings the rows back and "
+    "drops the table then; to lose them, add --force: lakeferry catalog remove {} --yes --force"
+)
+def a_managed_table_is_removed_after_its_rows_came_back(witness: Witness) -> None:
+    with _unity() as (_, schema, variables):
+        for each, way in (("t", "back"), ("u", "lost")):
+            table, name = witness.lake.make(each), f"{schema}.{each}"
+            witness.done("redirect", "enable", table, name, "--managed", **variables)
+            witness.refused("catalog", "remove", name, "--yes", **variables)
+            if way == "back":
+                witness.done("redirect", "disable", table, "--remove-target", **variables)
+            else:
+                witness.done("catalog", "remove", name, "--yes", "--force", **variables)
+                witness.done("redirect", "disable", table, "--abandon-target", "--yes", **variables)

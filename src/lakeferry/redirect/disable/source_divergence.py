@@ -37,9 +37,9 @@ def own_commits_since_ready(way: Withdrawal, state: TableState) -> int:
             table = f"{way.redirect.kind.catalog}:{way.managed.table_id}"
             refused.remedy = (
                 "Lakeferry can't merge them: keep the redirect; or copy what has changed at the "
-                f"target, drop it ('lakeferry catalog remove {table} --yes'), run 'lakeferry "
-                f"redirect disable {shell_safe(way.source.store.uri)} --abandon-target', and write "
-                "to the source what you have copied"
+                f"target, drop it ('lakeferry catalog remove {table} --yes --force'), run "
+                f"'lakeferry redirect disable {shell_safe(way.source.store.uri)} "
+                "--abandon-target', and write to the source what you have copied"
             )
         raise
 
