@@ -25,6 +25,7 @@ from lakeferry.redirect import redirect_findings as redirects
 from lakeferry.redirect.redirect_findings import RedirectEntry as RedirectEntry
 from lakeferry.storage import Store, open_store
 from lakeferry.table import DeltaLog, load
+from lakeferry.table.managed import ManagedStore
 from lakeferry.table.unsupported import bare_state, refuse_reader_version
 
 EXAMINED_CHECKPOINTS = 16
@@ -125,10 +126,13 @@ def inspect(
     findings += _about_log(log, listing, checkpoints)
     findings += _about_checksum(log, listing, found, counted)
     entry, redirect, odd = redirects.describe_redirect(found, store.uri)
-    if redirect is not None and found.version == listing.newest_version:
+    newest = listing.newest_version
+    if redirect is not None and found.version == newest:
         odd += redirects.about_target(redirect, found, store, open_store, catalog, grant)
-    elif redirect is None and found.version == listing.newest_version:
-        odd += redirects.about_unfinished(store)
+    elif redirect is None and found.version == newest:
+        odd += redirects.about_unfinished(store, found)
+    if isinstance(store, ManagedStore) and store.asks_catalog and found.version == newest:
+        odd += redirects.about_requirements(found, store, lambda uri: DeltaLog(open_store(uri)))
     findings += [Finding(code, message) for code, message in odd]
     configuration = found.metadata.configuration
     return Inspection(

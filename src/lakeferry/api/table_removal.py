@@ -54,7 +54,8 @@ def _paths_to(
     """Return the old paths that lead to a table; none if the table can't be read."""
     with Redirects(Places(environment=environment)) as redirects:
         try:
-            return old_paths(redirects.setting, redirects.setting.log(redirects.place(entry.name)))
+            target = redirects.setting.log(redirects.place(entry.name))
+            return old_paths(redirects.setting.log, target)
         except LakeferryError as unreadable:
             warn(f"whether an old path leads to {entry.name} isn't known: {unreadable}")
             return []

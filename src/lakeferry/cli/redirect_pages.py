@@ -98,6 +98,8 @@ def show_status(output: Output, found: Status) -> None:
             ("mode", left.mode),
             ("copied so far", copied),
         ]
+    if found.lacking is not None and found.target_version is None:
+        facts.append(("the move adds", str(found.lacking)))
     facts.append(("version of the source", found.source_version))
     if found.target_version is not None:
         facts.append(("version of the target", found.target_version))

@@ -96,6 +96,14 @@ def _add_features(step: PlanStep) -> str:
     )
 
 
+def _create(step: PlanStep) -> str:
+    told = f"create the managed table {step['name']} at {step['table']}"
+    texts = [f"{key} = {value}" for key, value in step["properties"].items()]
+    added = [("table features", step["features"]), ("properties", texts)]
+    more = " and ".join(f"the {what} {', '.join(each)}" for what, each in added if each)
+    return f"{told}, and add what its catalog requires: {more}" if more else told
+
+
 def _abandon(step: PlanStep) -> str:
     lost = step["lost_versions"]
     loss = "an unknown number of versions" if lost is None else counted(lost, "version")
@@ -136,7 +144,7 @@ _SENTENCES: dict[str, Callable[[PlanStep], str]] = {
         f"{step['to']}" + (", with absolute paths" if step["rewrite"] else "")
     ),
     "copy_rest": lambda step: f"copy what {step['to']} still lacks from {step['from']}",
-    "create": lambda step: f"create the managed table {step['name']} at {step['table']}",
+    "create": _create,
     "delete": _delete,
     "delete_copies": lambda step: f"delete what was copied to {step['table']}",
     "drop": lambda step: f"drop the managed table {step['name']} at {step['table']}",

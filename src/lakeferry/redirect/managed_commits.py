@@ -7,7 +7,9 @@ each process makes the same bytes. The source keeps its own protocol and propert
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 import msgspec
 
@@ -17,10 +19,10 @@ from lakeferry.catalogs.managed_tables import (
     DOCUMENTED_WRITER_FEATURES,
 )
 from lakeferry.log import actions, protocols, timestamps
-from lakeferry.log.actions import CommitInfo, Metadata
+from lakeferry.log.actions import CommitInfo, Metadata, Protocol
 from lakeferry.log.commit import Transaction
 from lakeferry.log.conflicts import Conflict
-from lakeferry.log.features import TABLE_ID_PROPERTY
+from lakeferry.log.features import TABLE_ID_PROPERTY, implied_features
 from lakeferry.redirect import redirect_commits, steps
 from lakeferry.redirect.managed_target import ManagedTarget
 from lakeferry.redirect.redirect_commits import Bare
@@ -36,6 +38,49 @@ DOCUMENTED = ManagedTarget(
     properties=DOCUMENTED_PROPERTIES,
 )
 """What Unity Catalog requires of a table that no move of ours has brought there, as documented."""
+
+
+@dataclass(frozen=True, slots=True)
+class MissingRequirements:
+    """What a table lacks of what a catalog requires of the tables that it manages."""
+
+    features: tuple[str, ...]
+    properties: Mapping[str, str]
+    """Properties that are missing or have another value, with the value that is required."""
+
+    def __str__(self) -> str:
+        """Return them in words."""
+        texts = [f"{name} = {value}" for name, value in self.properties.items()]
+        parts = [("table features", self.features), ("properties", texts)]
+        return " and ".join(f"the {what} {', '.join(each)}" for what, each in parts if each)
+
+    def as_document(self) -> dict[str, Any]:
+        """Return ``lacking`` of the command ``redirect status``."""
+        return {"features": list(self.features), "properties": dict(self.properties)}
+
+    def statement(self, name: str) -> str:
+        """Return the statement with which Spark sets them at a table."""
+        wanted = {f"delta.feature.{feature}": "supported" for feature in self.features}
+        listed = ", ".join(f"'{key}' = '{v}'" for key, v in {**wanted, **self.properties}.items())
+        return f"ALTER TABLE {name} SET TBLPROPERTIES ({listed})"
+
+
+def missing_requirements(
+    protocol: Protocol, metadata: Metadata, managed: ManagedTarget
+) -> MissingRequirements | None:
+    """Return what a table lacks of a catalog's requirements; ``None`` if it lacks nothing."""
+    present, configuration = implied_features(protocol), metadata.configuration
+    lacking = MissingRequirements(
+        tuple(name for name in managed.features if name not in present),
+        {key: v for key, v in managed.properties.items() if configuration.get(key) != v},
+    )
+    return lacking if lacking.features or lacking.properties else None
+
+
+def documented_requirements(table_id: str) -> ManagedTarget:
+    """Return the documented requirements of the table that has this id in Unity Catalog."""
+    properties = {**DOCUMENTED.properties, TABLE_ID_PROPERTY: table_id}
+    return replace(DOCUMENTED, table_id=table_id, properties=properties)
 
 
 def bare_at_target(
@@ -78,23 +123,25 @@ def info_at_target(bare: Bare, version: int, commit_info: CommitInfo | None) -> 
 
 
 def restore_requirements(setting: Setting, target: DeltaLog, managed: ManagedTarget) -> bool:
-    """Set the catalog's properties again if its id of the table is gone; return whether it was.
+    """Set again what the catalog requires and the table lacks; return whether that was anything.
 
-    A RESTORE of a version from before the move takes them away, and then delta-spark can't open
-    the table any more.
+    A RESTORE of a version from before the move takes properties away, and then delta-spark can't
+    open the table any more. The catalog accepts other values of them, and refuses every later
+    change of the protocol.
     """
     state = target.state()
-    configuration = state.metadata.configuration
-    if TABLE_ID_PROPERTY in configuration or TABLE_ID_PROPERTY not in managed.properties:
+    lacking = missing_requirements(state.protocol, state.metadata, managed)
+    if lacking is None:
         return False
+    configuration = {**state.metadata.configuration, **lacking.properties}
+    protocol = protocols.adding(state.protocol, lacking.features) if lacking.features else None
     result = target.commit(
         Transaction(
             "SET TBLPROPERTIES",
             setting.new_id(),
-            {"properties": msgspec.json.encode(dict(managed.properties)).decode()},
-            metadata=actions.changed(
-                state.metadata, configuration={**configuration, **managed.properties}
-            ),
+            {"properties": msgspec.json.encode(dict(lacking.properties)).decode()},
+            protocol=protocol,
+            metadata=actions.changed(state.metadata, configuration=configuration),
         ),
         state,
     )

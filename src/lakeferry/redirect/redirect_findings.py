@@ -6,7 +6,8 @@ it; an unreachable target is a finding too.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -20,12 +21,14 @@ from lakeferry.errors import (
     TableNotFound,
 )
 from lakeferry.log import features
+from lakeferry.log.features import TABLE_ID_PROPERTY
 from lakeferry.log.replay import Snapshot
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.redirect import (
     dialects,
     entry,
     lineage,
+    managed_commits,
     move_lookup,
     read_entry,
     received_entries,
@@ -33,12 +36,15 @@ from lakeferry.redirect import (
 )
 from lakeferry.redirect.enable import move_record
 from lakeferry.redirect.entry import Data, Redirect
+from lakeferry.redirect.managed_commits import MissingRequirements
 from lakeferry.redirect.no_redirect_rules import Rule
+from lakeferry.redirect.old_paths import OldPath, old_paths
 from lakeferry.redirect.states import RedirectState
 from lakeferry.redirect.target_in_catalog import find_in_catalog
 from lakeferry.storage import Store
 from lakeferry.storage.uris import shell_safe
 from lakeferry.table import DeltaLog
+from lakeferry.table.managed import ManagedStore
 
 RedirectFinding = tuple[str, str]
 """A stable code and a sentence."""
@@ -136,7 +142,7 @@ def _entry(found: Snapshot | TableState, redirect: Redirect | None) -> RedirectE
     return None
 
 
-def about_unfinished(store: Store) -> Iterator[RedirectFinding]:
+def about_unfinished(store: Store, found: Snapshot | TableState) -> Iterator[RedirectFinding]:
     """Yield a finding if a table without a redirect has an interrupted move; one request."""
     try:
         record = move_record.read_record(store)
@@ -147,7 +153,42 @@ def about_unfinished(store: Store) -> Iterator[RedirectFinding]:
         source, target = record.request.source, record.request.target
         on = f"'lakeferry redirect resume {shell_safe(source)}' continues it"
         back = f"'lakeferry redirect cancel {shell_safe(source)}' undoes it"
-        yield "redirect_unfinished", f"a move to {target} was interrupted: {on}, {back}"
+        adds = ""
+        if (managed := record.request.managed_target) is not None:
+            lacking = managed_commits.missing_requirements(found.protocol, found.metadata, managed)
+            adds = f"; it gives the target what the catalog requires: {lacking}" if lacking else ""
+        yield "redirect_unfinished", f"a move to {target} was interrupted: {on}, {back}{adds}"
+
+
+def about_requirements(
+    found: Snapshot | TableState,
+    store: ManagedStore,
+    open_log: Callable[[str], DeltaLog],
+) -> Iterator[RedirectFinding]:
+    """Yield a finding if a managed table lacks what its catalog requires, and how to set it."""
+    known = managed_commits.documented_requirements(store.catalog.table_id)
+    lacking = managed_commits.missing_requirements(found.protocol, found.metadata, known)
+    if lacking is None:
+        return
+    paths: list[OldPath] = []
+    with suppress(LakeferryError):
+        paths = old_paths(open_log, DeltaLog(store))
+    name = store.catalog.name.partition(":")[2]
+    yield "managed_requirements_missing", lacking_sentence(name, lacking, [p.source for p in paths])
+
+
+def lacking_sentence(name: str, lacking: MissingRequirements, sources: Sequence[str]) -> str:
+    """Return what a managed table lacks, what follows from it, and the command that sets it.
+
+    ``sources`` are old paths from which the table has moved.
+    """
+    follows = "its catalog refuses every change of the protocol without them"
+    if TABLE_ID_PROPERTY in lacking.properties:
+        follows = f"{follows}, and delta-spark can't open the table"
+    command = f"Spark sets them: {lacking.statement(name)}"
+    if sources:
+        command = f"'lakeferry redirect resume {shell_safe(sources[0])}' sets them"
+    return f"{name} lacks {lacking}: {follows}; {command}"
 
 
 def about_target(

@@ -7,17 +7,26 @@ from typing import Any
 
 from lakeferry.errors import LakeferryError, NotATable, RedirectSpecInvalid, TableNotFound
 from lakeferry.log.replay import TableState as TableState
-from lakeferry.redirect import lineage, read_entry, received_entries, redirect_findings
+from lakeferry.redirect import (
+    lineage,
+    managed_commits,
+    read_entry,
+    received_entries,
+    redirect_findings,
+)
 from lakeferry.redirect.enable import unfinished_move as unfinished
 from lakeferry.redirect.enable.unfinished_move import Unfinished
 from lakeferry.redirect.entry import Redirect
 from lakeferry.redirect.following_errors import target_missing
+from lakeferry.redirect.managed_commits import MissingRequirements
+from lakeferry.redirect.managed_target import ManagedTarget
 from lakeferry.redirect.no_redirect_rules import Rule
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.states import RedirectState
 from lakeferry.redirect.target_in_catalog import find_in_catalog
 from lakeferry.storage.uris import shell_safe
 from lakeferry.table import DeltaLog
+from lakeferry.table.managed import ManagedStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +50,9 @@ class Status:
     """A move that was broken off before ENABLING."""
     name: str | None = None
     """The target's name in its catalog, as ``sql:cat.schema.t``."""
+    lacking: MissingRequirements | None = None
+    """What a managed target lacks of its catalog's requirements. Until the table has moved there,
+    what the source lacks, which the move adds at the target."""
 
     def as_document(self) -> dict[str, Any]:
         """Return the JSON document of the command ``redirect status``."""
@@ -58,6 +70,7 @@ class Status:
             "target_version": self.target_version,
             "data": self.data,
             "unfinished": self.unfinished.as_document() if self.unfinished else None,
+            "lacking": self.lacking.as_document() if self.lacking else None,
             "warnings": list(self.warnings),
         }
 
@@ -74,19 +87,20 @@ def status(setting: Setting, source_uri: str) -> Status:
         raise
     if redirect is None:
         read_entry.check_no_stray(state.protocol, state.metadata, source_uri)
-        found, odd = unfinished.describe_unfinished_move(setting, source.store)
+        found, managed, odd = unfinished.describe_unfinished_move(setting, source.store)
         return Status(
             RedirectState.NORMAL,
             *(None, (), None, {}, (), None, state.version, None),
             warnings=odd,
             unfinished=found,
+            lacking=_lacking(state, managed),
         )
     warnings = []
-    name = None
+    name, lacking = None, None
     if redirect.doubled:
         warnings.append("the table has redirects of both modes; this is the reader-writer one")
     if received_entries.counts(source.store, redirect):
-        place, name, version, odd = _target(setting, redirect, source, state)
+        place, name, version, odd, lacking = _target(setting, redirect, source, state)
     else:
         # The entry's target doesn't belong to this table, so it isn't read.
         place, version, odd = (
@@ -108,19 +122,40 @@ def status(setting: Setting, source_uri: str) -> Status:
         (*warnings, *odd),
         redirect.is_frozen,
         name=name,
+        lacking=lacking,
     )
 
 
-def _target(
-    setting: Setting, redirect: Redirect, source: DeltaLog, state: TableState
-) -> tuple[str | None, str | None, int | None, tuple[str, ...]]:
-    """Return where the target is, its name and newest version, and what is odd about it.
+def _lacking(state: TableState, managed: ManagedTarget | None) -> MissingRequirements | None:
+    """Return what a table lacks of what a catalog requires, if it is to be managed."""
+    if managed is None:
+        return None
+    return managed_commits.missing_requirements(state.protocol, state.metadata, managed)
+
+
+def _required(redirect: Redirect, target: DeltaLog) -> ManagedTarget | None:
+    """Return what the catalog of a target requires, if it manages the table."""
+    if redirect.journal is not None and redirect.journal.managed is not None:
+        return redirect.journal.managed
+    store = target.store
+    if not isinstance(store, ManagedStore) or not store.asks_catalog:
+        return None
+    return managed_commits.documented_requirements(store.catalog.table_id)
+
+
+_Target = tuple[str | None, str | None, int | None, tuple[str, ...], MissingRequirements | None]
+
+
+def _target(setting: Setting, redirect: Redirect, source: DeltaLog, state: TableState) -> _Target:
+    """Return where the target is, its name and newest version, what is odd, and what it lacks.
 
     As far as that can be found out.
     """
     target = redirect.target
     if target is None:
-        return None, None, None, ()
+        return None, None, None, (), None
+    moved = redirect.journal.managed if redirect.journal is not None else None
+    lacking = _lacking(state, moved) if redirect.state is RedirectState.ENABLING else None
     place = target.location
     name = str(target) if target.kind.catalog is not None else None
     try:
@@ -138,15 +173,22 @@ def _target(
         log = setting.log(place)
         there = log.state()
         lineage.check_lineage(redirect, source.store.uri, state.metadata.id, log)
-        odd: tuple[str, ...] = ()
+        odd: list[str] = []
         if redirect.state is RedirectState.READY:
             found = redirect_findings.about_lock(redirect, state, there, place, source.store)
-            odd = tuple(sentence for _, sentence in found)
-        return place, name, there.version, odd
+            odd += (sentence for _, sentence in found)
+            lacking = _lacking(there, _required(redirect, log))
+            if lacking is not None:
+                # 'resume' writes nothing to a table that was there before.
+                own = [source.store.uri] if moved is not None else []
+                shown = (name or str(target)).partition(":")[2]
+                odd.append(redirect_findings.lacking_sentence(shown, lacking, own))
+        return place, name, there.version, tuple(odd), lacking
     except LakeferryError as failed:
         # A target that isn't there yet, or any more: the source's own state is told all the same.
         if redirect.state is RedirectState.ENABLING:
-            return place, name, None, ()
+            return place, name, None, (), lacking
         if isinstance(failed, TableNotFound | NotATable):
             failed = target_missing(source.store.uri, place or str(target), failed)
-        return place, name, None, (f"{failed}; {failed.remedy}" if failed.remedy else str(failed),)
+        why = f"{failed}; {failed.remedy}" if failed.remedy else str(failed)
+        return place, name, None, (why,), None

@@ -100,6 +100,15 @@ def name(op: str, named: object, table: str) -> RedirectStep:
     return RedirectStep(op, {"name": str(named), "table": table})
 
 
+def create_managed(
+    named: object, table: str, features: Sequence[str], properties: Mapping[str, str]
+) -> RedirectStep:
+    """Return the step of creating a managed table, with what it gets that the source lacks."""
+    values = {"name": str(named), "table": table}
+    added = {"features": list(features), "properties": dict(properties)}
+    return RedirectStep("create", {**values, **added})
+
+
 def abandon_step(target: object, lost_versions: int | None) -> RedirectStep:
     """Return the step of giving a target up."""
     return RedirectStep("abandon", {"table": str(target), "lost_versions": lost_versions})

@@ -52,7 +52,7 @@ def test_the_old_path_of_a_managed_table_is_found_under_any_name() -> None:
     append(by_id(managed_setting(store)), "x.parquet")
     StoredTables(store).rename(FIRST, "main.sales.orders", OTHER_NAME)
     setting = managed_setting(store)
-    assert old_paths(setting, by_id(setting)) == [OldPath(OLD, READY)]
+    assert old_paths(setting.log, by_id(setting)) == [OldPath(OLD, READY)]
 
 
 def test_every_path_of_a_chain_is_found_the_latest_first() -> None:
@@ -60,7 +60,7 @@ def test_every_path_of_a_chain_is_found_the_latest_first() -> None:
     setting = managed_setting(store)
     enabling.enable(setting, request_for())
     enabling.enable(setting, managed_request(source=NEW))
-    assert old_paths(setting, by_id(setting)) == [OldPath(NEW, READY), OldPath(OLD, READY)]
+    assert old_paths(setting.log, by_id(setting)) == [OldPath(NEW, READY), OldPath(OLD, READY)]
 
 
 def test_a_path_that_leads_nowhere_or_elsewhere_is_none() -> None:
@@ -69,12 +69,12 @@ def test_a_path_that_leads_nowhere_or_elsewhere_is_none() -> None:
     setting = managed_setting(store)
     target = by_id(setting)
     disabling.disable(managed_setting(store), OLD)
-    assert old_paths(setting, target) == []
+    assert old_paths(setting.log, target) == []
     enabling.enable(setting_of(store), request_for())
-    assert old_paths(setting, target) == []
+    assert old_paths(setting.log, target) == []
     for name in below(store.objects, "old"):
         store.delete_many([f"old/{name}"])
-    assert old_paths(setting, target) == []
+    assert old_paths(setting.log, target) == []
 
 
 def test_a_path_that_cannot_be_read_may_lead_here() -> None:
@@ -86,7 +86,7 @@ def test_a_path_that_cannot_be_read_may_lead_here() -> None:
     def closed(uri: str) -> Store:
         raise StorageUnavailable(f"{uri} doesn't answer")
 
-    (found,) = old_paths(replace(setting, open_store=closed), target)
+    (found,) = old_paths(replace(setting, open_store=closed).log, target)
     assert (found.source, found.state) == (OLD, None)
     assert "doesn't answer" in (found.why or "")
 
@@ -95,4 +95,4 @@ def test_a_path_that_cannot_be_read_may_lead_here() -> None:
 def test_a_table_that_never_moved_has_none(past: History) -> None:
     store = DictStore(world_with(past), uri=WORLD)
     setting = setting_of(store)
-    assert old_paths(setting, setting.log(OLD)) == []
+    assert old_paths(setting.log, setting.log(OLD)) == []

@@ -125,7 +125,9 @@ def create_table(setting: Setting, source: DeltaLog, request: Request, state: Ta
         _say_how_to_go_on(refused, request)
         raise
     private = f"{request.target.kind.catalog}:{managed.private_name}"
-    setting.step(steps.name("create", private, request.location))
+    lacking = managed_commits.missing_requirements(state.protocol, state.metadata, managed)
+    added = (lacking.features, lacking.properties) if lacking is not None else ((), {})
+    setting.step(steps.create_managed(private, request.location, *added))
 
 
 def check_still_fits(setting: Setting, request: Request, state: TableState) -> None:

@@ -19,6 +19,7 @@ from lakeferry.redirect.enable.move_record import MoveRecord
 from lakeferry.redirect.enable.precopy import Crossing
 from lakeferry.redirect.enable.preflight import Request
 from lakeferry.redirect.enable.target_claim import Claim
+from lakeferry.redirect.managed_target import ManagedTarget
 from lakeferry.redirect.outcome import Outcome
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.states import RedirectState
@@ -56,11 +57,14 @@ class Unfinished:
 
 def describe_unfinished_move(
     setting: Setting, source: Store
-) -> tuple[Unfinished | None, tuple[str, ...]]:
-    """Return the move of a table without a redirect that was broken off, and warnings."""
+) -> tuple[Unfinished | None, ManagedTarget | None, tuple[str, ...]]:
+    """Return the move of a table without a redirect that was broken off, and warnings.
+
+    And the place that a catalog has allocated for it, if it is to own the table.
+    """
     record = move_record.read_record(source)
     if record is None:
-        return None, ()
+        return None, None, ()
     request = record.request
     counts: tuple[int | None, int | None] = (0, 0)
     warnings: tuple[str, ...] = ()
@@ -79,7 +83,7 @@ def describe_unfinished_move(
     found = Unfinished(
         str(request.target), request.mode.value, request.data.value, *counts, record.cancelled
     )
-    return found, warnings
+    return found, request.managed_target, warnings
 
 
 def _counted(target: Store) -> tuple[int, int]:

@@ -21,7 +21,7 @@ from lakeferry.errors import (
 from lakeferry.log import actions, paths, protocols
 from lakeferry.log.commit import Transaction
 from lakeferry.log.conflicts import Conflict
-from lakeferry.redirect import freeze, rehearsal, resuming
+from lakeferry.redirect import freeze, rehearsal, resuming, status
 from lakeferry.redirect.disable import disabling
 from lakeferry.redirect.disable.disabling import WithdrawalOptions
 from lakeferry.redirect.enable import enabling
@@ -224,6 +224,36 @@ def test_a_table_that_was_restored_gets_the_properties_that_its_catalog_requires
     assert by_name(store).state().version == version + 1
     assert not resuming.resume(managed_setting(store), OLD).changed
     assert by_name(store).state().version == version + 1
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("delta.checkpointPolicy", "classic"), ("delta.enableDeletionVectors", "false")],
+)
+def test_a_requirement_that_was_changed_by_name_is_told_and_set_again(
+    name: str, value: str
+) -> None:
+    store = moved()
+    assert status.status(managed_setting(store), OLD).lacking is None
+    required = only_table(store).properties[name]
+    set_properties(by_name(store), **{name: value})
+    found = status.status(managed_setting(store), OLD)
+    assert found.as_document()["lacking"] == {"features": [], "properties": {name: required}}
+    (warning,) = found.warnings
+    assert f"lacks the properties {name} = {required}" in warning
+    assert f"'lakeferry redirect resume {OLD}' sets them" in warning
+    assert resuming.resume(managed_setting(store), OLD).changed
+    assert only_table(store).properties[name] == required
+    assert status.status(managed_setting(store), OLD).lacking is None
+
+
+def test_a_requirement_that_a_restore_took_away_is_told() -> None:
+    store = moved()
+    restored(store)
+    found = status.status(managed_setting(store), OLD)
+    assert "delta-spark can't open the table" in found.warnings[0]
+    assert found.lacking is not None
+    assert "io.unitycatalog.tableId" in found.lacking.properties
 
 
 def test_a_renamed_table_comes_back_though_another_one_has_its_name() -> None:

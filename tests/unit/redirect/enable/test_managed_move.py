@@ -110,11 +110,17 @@ def test_status_tells_of_a_move_from_the_source_alone() -> None:
     found = status.status(managed_setting(store), OLD)
     assert found.unfinished is not None
     assert found.unfinished.target == f"unity:{NAME}"
+    assert found.lacking is not None
+    assert "catalogManaged" in found.lacking.features
+    assert found.lacking.properties["io.unitycatalog.tableId"] == FIRST
     store = world()
     begun(store, stops_after=AT_LOCK)
     found = status.status(managed_setting(store), OLD)
     assert (found.state, found.name) == (RedirectState.ENABLING, f"unity:{NAME}")
     assert found.target == f"{MANAGED}/{FIRST}"
+    assert found.lacking is not None
+    assert "catalogManaged" in found.lacking.features
+    assert found.warnings == ()
 
 
 def test_a_second_move_is_refused_and_allocates_nothing() -> None:
@@ -297,9 +303,11 @@ def test_a_rehearsal_allocates_nothing_and_tells_each_step() -> None:
         enabling.enable(inside, managed_request())
 
     setting = _with_memory(setting)
-    steps = [step.op for step in rehearsal.rehearse(setting, rehearsed, move)]
-    assert steps[0] == "stage"
-    assert {"create", "rename", "publish"} <= set(steps)
+    plan = {step.op: step for step in rehearsal.rehearse(setting, rehearsed, move)}
+    assert next(iter(plan)) == "stage"
+    assert {"create", "rename", "publish"} <= plan.keys()
+    assert "catalogManaged" in plan["create"].values["features"]
+    assert plan["create"].values["properties"]["delta.checkpointPolicy"] == "v2"
     assert store.objects == before
 
 
