@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from lakeferry.storage.local_durability import is_temporary
@@ -42,20 +42,14 @@ class LocalListing:
             identity = (where.st_dev, where.st_ino)
             if identity in above:
                 return
-            with os.scandir(self._file(folder)) as entries:
-                children = sorted(
-                    (key, entry, is_folder)
-                    for entry in entries
-                    if not is_temporary(entry.name)
-                    for is_folder in (_is_folder(entry),)
-                    for key in (os.fsencode(f"{folder}{entry.name}{'/' if is_folder else ''}"),)
-                    if window.meets(key)
-                )
+            entries = self._entries(folder, window, _is_folder)
         except OSError as error:
             if error.errno in ABSENT_ERRORS:
                 return
             self.errors.refuse(error, folder)
-        for key, entry, is_folder in children:
+        for key, entry, is_folder in entries:
+            if is_temporary(entry.name):
+                continue
             if window.is_past(key):
                 return
             if is_folder:
@@ -80,23 +74,32 @@ class LocalListing:
 
     def _held(self, folder: str, window: _Window) -> Iterator[str]:
         try:
-            with os.scandir(self._file(folder)) as found:
-                children = sorted(
-                    (key, entry.name, is_folder)
-                    for entry in found
-                    for is_folder in (entry.is_dir(follow_symlinks=False),)
-                    for key in (os.fsencode(f"{folder}{entry.name}{'/' if is_folder else ''}"),)
-                    if window.meets(key)
-                )
+            entries = self._entries(folder, window, _is_real_folder)
         except OSError as error:
             if error.errno in ABSENT_ERRORS:
                 return
             self.errors.refuse(error, folder)
-        for _, name, is_folder in children:
+        for _, entry, is_folder in entries:
             if is_folder:
-                yield from self._held(f"{folder}{name}/", window)
+                yield from self._held(f"{folder}{entry.name}/", window)
             else:
-                yield folder + name
+                yield folder + entry.name
+
+    def _entries(
+        self, folder: str, window: _Window, is_folder: Callable[[os.DirEntry[str]], bool]
+    ) -> list[tuple[bytes, os.DirEntry[str], bool]]:
+        """Return the entries of a folder within a window, in the order of whole names.
+
+        Each with its whole name, to which a folder has a slash added, and whether it is a folder.
+        """
+        with os.scandir(self._file(folder)) as found:
+            return sorted(
+                (key, entry, is_one)
+                for entry in found
+                for is_one in (is_folder(entry),)
+                for key in (os.fsencode(f"{folder}{entry.name}{'/' if is_one else ''}"),)
+                if window.meets(key)
+            )
 
     def _file(self, path: str) -> str:
         return f"{self.errors.root}/{path}"
@@ -140,3 +143,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
     except OSError:
         # A link that leads to itself.
         return False
+
+
+def _is_real_folder(entry: os.DirEntry[str]) -> bool:
+    return entry.is_dir(follow_symlinks=False)
