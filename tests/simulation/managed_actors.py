@@ -174,10 +174,15 @@ class ManagedStage:
                 raise
             actor.note(f"is told {told.code}: {told.message}")
 
+    def turns(self, actor: Actor, *pauses_ms: int) -> Iterator[str]:
+        """Wait before each attempt; yield the name of the file that it may write."""
+        for index in range(ATTEMPTS):
+            actor.wait(actor.chance.choice(pauses_ms))
+            yield f"{actor.name}-{index}.parquet".replace(" ", "-")
+
     def resumer(self, actor: Actor) -> None:
         """Go on with whatever is under way."""
-        for _ in range(ATTEMPTS):
-            actor.wait(actor.chance.choice((10, 50, 150)))
+        for _ in self.turns(actor, 10, 50, 150):
             self.attempt(actor, lambda setting: resuming.resume(setting, OLD))
 
     def append_rows(

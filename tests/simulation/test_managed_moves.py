@@ -62,16 +62,13 @@ class Stage(ManagedStage):
 
     def canceller(self, actor: Actor) -> None:
         """Undo whatever is under way."""
-        for _ in range(ATTEMPTS):
-            actor.wait(actor.chance.choice((10, 50, 150)))
+        for _ in self.turns(actor, 10, 50, 150):
             self.attempt(actor, lambda setting: cancel.cancel(setting, OLD))
 
     def path_writer(self, actor: Actor) -> None:
         """Append by the old path, as long as there is no redirect."""
         log = self.setting(actor).log(OLD)
-        for index in range(ATTEMPTS):
-            actor.wait(actor.chance.choice((0, 20, 60)))
-            name = f"{actor.name}-{index}.parquet".replace(" ", "-")
+        for name in self.turns(actor, 0, 20, 60):
 
             def write(_: Setting, name: str = name) -> None:
                 state = log.state()
@@ -83,9 +80,7 @@ class Stage(ManagedStage):
 
     def catalog_writer(self, actor: Actor) -> None:
         """Append where the redirect leads, through the catalog."""
-        for index in range(ATTEMPTS):
-            actor.wait(actor.chance.choice((50, 100, 300)))
-            name = f"{actor.name}-{index}.parquet".replace(" ", "-")
+        for name in self.turns(actor, 50, 100, 300):
 
             def write(setting: Setting, name: str = name) -> None:
                 resolver = Resolver(setting.open_store, setting.catalog, grant=setting.grant)
@@ -101,8 +96,7 @@ class Stage(ManagedStage):
 
     def publisher(self, actor: Actor) -> None:
         """Publish what somebody else has committed, late."""
-        for _ in range(ATTEMPTS):
-            actor.wait(actor.chance.choice((50, 100, 300)))
+        for _ in self.turns(actor, 50, 100, 300):
 
             def publish(setting: Setting) -> None:
                 unity = setting.catalog("unity")

@@ -22,7 +22,6 @@ from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.states import RedirectState
 from lakeferry.table.managed import ManagedStore
 from tests.simulation.managed_actors import (
-    ATTEMPTS,
     PASTS,
     ManagedStage,
     ManagedWitness,
@@ -92,23 +91,19 @@ class ReturnStage(ManagedStage):
         options = WithdrawalOptions(remove_target=drops)
 
         def disabler(actor: Actor) -> None:
-            for _ in range(ATTEMPTS):
-                actor.wait(actor.chance.choice((0, 20, 100)))
+            for _ in self.turns(actor, 0, 20, 100):
                 self._try_until_dropped(actor, lambda each: disabling.disable(each, OLD, options))
 
         return disabler
 
     def resumer(self, actor: Actor) -> None:
         """Go on with whatever is under way."""
-        for _ in range(ATTEMPTS):
-            actor.wait(actor.chance.choice((10, 50, 150)))
+        for _ in self.turns(actor, 10, 50, 150):
             self._try_until_dropped(actor, lambda setting: resuming.resume(setting, OLD))
 
     def writer(self, actor: Actor) -> None:
         """Append or set a property by the table's name, as long as the table isn't locked."""
-        for index in range(ATTEMPTS):
-            actor.wait(actor.chance.choice((0, 20, 60)))
-            name = f"{actor.name}-{index}.parquet".replace(" ", "-")
+        for index, name in enumerate(self.turns(actor, 0, 20, 60)):
 
             def write(setting: Setting, name: str = name, index: int = index) -> None:
                 unity = setting.catalog("unity")
@@ -137,8 +132,7 @@ class ReturnStage(ManagedStage):
 
     def publisher(self, actor: Actor) -> None:
         """Publish what somebody else has committed, late."""
-        for _ in range(ATTEMPTS):
-            actor.wait(actor.chance.choice((50, 100, 300)))
+        for _ in self.turns(actor, 50, 100, 300):
 
             def publish(setting: Setting) -> None:
                 commits = StoredTables(actor.store).commits(FIRST, NAME)

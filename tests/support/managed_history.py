@@ -8,7 +8,15 @@ from dataclasses import dataclass
 from lakeferry.log import paths
 from lakeferry.log.features import TABLE_ID_PROPERTY
 from lakeferry.table.managed import ManagedStore, RatifiedCommit
-from tests.support.history import Commit, History, KeepTime, SetProperties, Upgrade
+from tests.support.history import (
+    Append,
+    Commit,
+    History,
+    KeepTime,
+    Layout,
+    SetProperties,
+    Upgrade,
+)
 from tests.support.stored_catalog import STATE, Kept, StoredCatalog
 from tests.support.stores import DictStore
 
@@ -20,6 +28,9 @@ BECOMES_MANAGED: tuple[Commit, ...] = (
     Upgrade(reader=("catalogManaged", "vacuumProtocolCheck")),
     SetProperties(((TABLE_ID_PROPERTY, TABLE_ID), ("owner", "ann"))),
 )
+MANAGED_LAYOUT = Layout(deletion_vectors="u", v2_checkpoints=True, in_commit_timestamps=True)
+MANAGED_PAST = History(MANAGED_LAYOUT).then(Append(2), *BECOMES_MANAGED, Append(1))
+"""A table with vectors, V2 checkpoints and times, which becomes managed."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +70,7 @@ def managed_history(
         if version > newest - unpublished:
             objects.put(commit.staged_path, data)
             objects.delete_many([path])
-    kept = Kept(TABLE_ID, tuple(commits), newest - unpublished)
+    kept = Kept(TABLE_ID, commits=tuple(commits), published=newest - unpublished)
     catalog = StoredCatalog(objects, TABLE_ID)
     catalog.create()
     assert catalog._swap(objects.get(STATE), kept)

@@ -9,6 +9,7 @@ and no more than ten commits may be unpublished.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Self
 
 import msgspec
 
@@ -27,11 +28,10 @@ STATE = ".catalog/table.json"
 MOST_UNPUBLISHED = 10
 
 
-@dataclass(frozen=True)
-class Kept:
-    """What the catalog knows: all ratified commits, and how many of them are published."""
+@dataclass(frozen=True, kw_only=True)
+class RatifiedTable:
+    """A table as its catalog knows it: all ratified commits, and how many of them are published."""
 
-    table_id: str
     commits: tuple[RatifiedCommit, ...] = ()
     published: int = -1
     properties: dict[str, str] = field(default_factory=dict)
@@ -40,6 +40,39 @@ class Kept:
     def latest(self) -> int:
         """The latest version; 0 before the first commit is ratified."""
         return self.commits[-1].version if self.commits else 0
+
+    def head(self, table_id: str) -> CatalogHead:
+        """Return what the catalog says of the table."""
+        unpublished = tuple(one for one in self.commits if one.version > self.published)
+        return CatalogHead(table_id, self.latest, unpublished, self.properties)
+
+    def ratify(self, proposal: Proposal) -> tuple[Self, Verdict]:
+        """Return the table with a commit, unless another one has its version."""
+        commit, changes = proposal.commit, proposal.changes
+        if commit in self.commits:
+            return self, Verdict.RATIFIED
+        if self.commits and commit.version != self.latest + 1:
+            return self, Verdict.CONFLICT
+        if sum(one.version > self.published for one in self.commits) >= MOST_UNPUBLISHED:
+            return self, Verdict.FULL
+        properties = {
+            key: value
+            for key, value in {**self.properties, **changes.properties}.items()
+            if key not in changes.removed_properties
+        }
+        after = replace(self, commits=(*self.commits, commit), properties=properties)
+        return after, Verdict.RATIFIED
+
+    def with_published(self, version: int) -> Self:
+        """Keep the number; a lower one than before changes nothing."""
+        return replace(self, published=max(version, self.published))
+
+
+@dataclass(frozen=True)
+class Kept(RatifiedTable):
+    """The only table of a catalog."""
+
+    table_id: str
 
 
 class StoredCatalog(CommitCatalog):
@@ -63,35 +96,23 @@ class StoredCatalog(CommitCatalog):
 
     def head(self) -> CatalogHead:
         """Return what the catalog says now."""
-        kept = self._read()[1]
-        unpublished = tuple(one for one in kept.commits if one.version > kept.published)
-        return CatalogHead(kept.table_id, kept.latest, unpublished, kept.properties)
+        kept = self.kept()
+        return kept.head(kept.table_id)
 
     def propose(self, proposal: Proposal) -> Verdict:
         """Ratify a commit, unless another one has its version."""
-        commit, changes = proposal.commit, proposal.changes
         while True:
             before, kept = self._read()
-            if commit in kept.commits:
-                return Verdict.RATIFIED
-            if kept.commits and commit.version != kept.latest + 1:
-                return Verdict.CONFLICT
-            if sum(one.version > kept.published for one in kept.commits) >= MOST_UNPUBLISHED:
-                return Verdict.FULL
-            properties = {
-                key: value
-                for key, value in {**kept.properties, **changes.properties}.items()
-                if key not in changes.removed_properties
-            }
-            after = replace(kept, commits=(*kept.commits, commit), properties=properties)
-            if self._swap(before, after):
-                return Verdict.RATIFIED
+            after, verdict = kept.ratify(proposal)
+            if after is kept or self._swap(before, after):
+                return verdict
 
     def report_published(self, version: int) -> None:
         """Keep the number; a lower one than before changes nothing."""
         while True:
             before, kept = self._read()
-            if version <= kept.published or self._swap(before, replace(kept, published=version)):
+            after = kept.with_published(version)
+            if after == kept or self._swap(before, after):
                 return
 
     def _read(self) -> tuple[bytes, Kept]:

@@ -10,7 +10,7 @@ is 0 until the first commit is ratified, that one may have any version, and a pr
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import msgspec
@@ -19,8 +19,6 @@ from lakeferry.catalogs import Catalog, CatalogAccess, CatalogTable, unity_limit
 from lakeferry.catalogs.catalog import NO_ACCESS
 from lakeferry.catalogs.managed_tables import (
     DOCUMENTED_PROPERTIES,
-    DOCUMENTED_READER_FEATURES,
-    DOCUMENTED_WRITER_FEATURES,
     ManagedTables,
     StagedTable,
     TableToCreate,
@@ -43,15 +41,15 @@ from lakeferry.redirect.entry import RedirectTarget, TargetKind
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.storage import Store, StoreConfig
 from lakeferry.storage.aliases import AliasStore
-from lakeferry.table.managed import CatalogHead, CommitCatalog, Proposal, RatifiedCommit, Verdict
+from lakeferry.table.managed import CatalogHead, CommitCatalog, Proposal, Verdict
 from tests.support.places import opener
 from tests.support.redirects import OLD, WORLD, numbered
+from tests.support.stored_catalog import RatifiedTable
 from tests.support.stores import DictStore
 
 NAME = "main.sales.orders"
 OTHER_NAME = "main.sales.others"
 STATE = ".catalog/tables.json"
-MOST_UNPUBLISHED = 10
 LONGEST_PROPERTY = 255
 METASTORE = "5b1f2f3e-0000-4000-8000-00000000000a"
 MANAGED = f"{WORLD}/managed"
@@ -60,20 +58,12 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class KeptTable:
+class KeptTable(RatifiedTable):
     """What the catalog knows of one staging table, and of the table on it."""
 
     principal: str | None
     name: str | None = None
     was_created: bool = False
-    commits: tuple[RatifiedCommit, ...] = ()
-    published: int = -1
-    properties: dict[str, str] = field(default_factory=dict)
-
-    @property
-    def latest(self) -> int:
-        """The latest version."""
-        return self.commits[-1].version if self.commits else 0
 
 
 Tables = dict[str, KeptTable]
@@ -116,13 +106,7 @@ class StoredTables(ManagedTables):
             return {**tables, table_id: KeptTable(self.user)}, table_id
 
         table_id = self.change(allocate)
-        return StagedTable(
-            table_id,
-            f"{MANAGED}/{table_id}",
-            DOCUMENTED_READER_FEATURES,
-            DOCUMENTED_WRITER_FEATURES,
-            {**DOCUMENTED_PROPERTIES, TABLE_ID_PROPERTY: table_id},
-        )
+        return StagedTable.documented(table_id, f"{MANAGED}/{table_id}")
 
     def place_access(self, table_id: str, location: str) -> CatalogAccess:
         """Return the plain place."""
@@ -234,9 +218,7 @@ class StoredTableCommits(CommitCatalog):
 
     def head(self) -> CatalogHead:
         """Return what the catalog says now."""
-        kept = self._find(self._tables.kept())
-        unpublished = tuple(one for one in kept.commits if one.version > kept.published)
-        return CatalogHead(self.table_id, kept.latest, unpublished, kept.properties)
+        return self._find(self._tables.kept()).head(self.table_id)
 
     def check(self, changes: CatalogChanges) -> None:
         """Refuse what the real server has no room for."""
@@ -244,23 +226,14 @@ class StoredTableCommits(CommitCatalog):
 
     def propose(self, proposal: Proposal) -> Verdict:
         """Ratify a commit, unless another one has its version."""
-        commit, changes = proposal.commit, proposal.changes
-        _check(dict(changes.properties))
+        _check(dict(proposal.changes.properties))
 
         def ratify(tables: Tables) -> tuple[Tables, Verdict]:
             kept = self._find(tables)
-            if commit in kept.commits:
-                return tables, Verdict.RATIFIED
-            if kept.commits and commit.version != kept.latest + 1:
-                return tables, Verdict.CONFLICT
-            if sum(one.version > kept.published for one in kept.commits) >= MOST_UNPUBLISHED:
-                return tables, Verdict.FULL
-            changed = {**kept.properties, **changes.properties}
-            left = {k: v for k, v in changed.items() if k not in changes.removed_properties}
-            if changes.protocol is not None:
-                _check_required(left, self.table_id)
-            after = replace(kept, commits=(*kept.commits, commit), properties=left)
-            return {**tables, self.table_id: after}, Verdict.RATIFIED
+            after, verdict = kept.ratify(proposal)
+            if after is not kept and proposal.changes.protocol is not None:
+                _check_required(after.properties, self.table_id)
+            return {**tables, self.table_id: after}, verdict
 
         return self._tables.change(ratify)
 
@@ -268,9 +241,8 @@ class StoredTableCommits(CommitCatalog):
         """Keep the number; a lower one than before changes nothing."""
 
         def report(tables: Tables) -> tuple[Tables, None]:
-            kept = self._find(tables)
-            highest = max(version, kept.published)
-            return {**tables, self.table_id: replace(kept, published=highest)}, None
+            kept = self._find(tables).with_published(version)
+            return {**tables, self.table_id: kept}, None
 
         self._tables.change(report)
 

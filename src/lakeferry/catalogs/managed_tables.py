@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from lakeferry.catalogs.catalog import CatalogAccess
 from lakeferry.log.actions import Metadata
 from lakeferry.log.catalog_changes import CatalogChanges
+from lakeferry.log.features import TABLE_ID_PROPERTY
 from lakeferry.table.managed import CommitCatalog
 
 PRIVATE_LEAD = "_lakeferry_"
@@ -45,6 +46,17 @@ class StagedTable:
     reader_features: tuple[str, ...] = ()
     writer_features: tuple[str, ...] = ()
     properties: Mapping[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def documented(cls, table_id: str, location: str) -> StagedTable:
+        """Return a place with the requirements that Unity Catalog documents."""
+        return cls(
+            table_id,
+            location,
+            DOCUMENTED_READER_FEATURES,
+            DOCUMENTED_WRITER_FEATURES,
+            {**DOCUMENTED_PROPERTIES, TABLE_ID_PROPERTY: table_id},
+        )
 
 
 @dataclass(frozen=True, slots=True)

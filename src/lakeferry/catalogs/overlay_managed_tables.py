@@ -6,17 +6,9 @@ import uuid
 from dataclasses import dataclass, field, replace
 
 from lakeferry.catalogs.catalog import NO_ACCESS, CatalogAccess
-from lakeferry.catalogs.managed_tables import (
-    DOCUMENTED_PROPERTIES,
-    DOCUMENTED_READER_FEATURES,
-    DOCUMENTED_WRITER_FEATURES,
-    ManagedTables,
-    StagedTable,
-    TableToCreate,
-)
+from lakeferry.catalogs.managed_tables import ManagedTables, StagedTable, TableToCreate
 from lakeferry.errors import TableNotFound
 from lakeferry.log.actions import Metadata
-from lakeferry.log.features import TABLE_ID_PROPERTY
 from lakeferry.table.managed import CatalogHead, CommitCatalog, Proposal, Verdict
 
 MADE_UP = "memory://chosen-by-the-catalog/"
@@ -59,13 +51,7 @@ class OverlayManagedTables(ManagedTables):
         """Return a place that is made up."""
         table_id = str(uuid.uuid4())
         self._staged.add(table_id)
-        return StagedTable(
-            table_id,
-            f"{MADE_UP}{table_id}",
-            DOCUMENTED_READER_FEATURES,
-            DOCUMENTED_WRITER_FEATURES,
-            {**DOCUMENTED_PROPERTIES, TABLE_ID_PROPERTY: table_id},
-        )
+        return StagedTable.documented(table_id, f"{MADE_UP}{table_id}")
 
     def place_access(self, table_id: str, location: str) -> CatalogAccess:
         """Return how a place is opened; one that is made up needs nothing."""

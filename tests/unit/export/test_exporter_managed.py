@@ -13,18 +13,15 @@ from lakeferry.log import paths
 from lakeferry.storage import Store, StoreConfig
 from lakeferry.storage.aliases import AliasStore
 from lakeferry.table import DeltaLog
-from tests.support.history import Append, Checkpoint, DeleteRows, History, Kind, Layout
+from tests.support.history import Append, Checkpoint, DeleteRows, History, Kind
 from tests.support.managed_history import (
-    BECOMES_MANAGED,
+    MANAGED_PAST,
     TRACES,
     ManagedHistory,
     managed_history,
 )
 from tests.support.stores import DictStore
 from tests.unit.export.memory_world import SOURCE, TARGET
-
-LAYOUT = Layout(deletion_vectors="u", v2_checkpoints=True, in_commit_timestamps=True)
-PAST = History(LAYOUT).then(Append(2), *BECOMES_MANAGED, Append(1))
 
 
 class Ends:
@@ -58,7 +55,7 @@ def ends(history: History, unpublished: int) -> Ends:
 @pytest.mark.parametrize("kind", [None, *Kind])
 def test_what_is_exported_needs_no_catalog(kind: Kind | None) -> None:
     more = () if kind is None else (Checkpoint(kind),)
-    there = ends(PAST.then(*more, DeleteRows(1), Append(1)), unpublished=2)
+    there = ends(MANAGED_PAST.then(*more, DeleteRows(1), Append(1)), unpublished=2)
     done = there.export()
 
     seen = DeltaLog(there.table.store()).snapshot()
@@ -76,7 +73,7 @@ def test_what_is_exported_needs_no_catalog(kind: Kind | None) -> None:
 
 
 def test_a_commit_that_is_published_meanwhile_is_not_exported_again() -> None:
-    there = ends(PAST, unpublished=1)
+    there = ends(MANAGED_PAST, unpublished=1)
     first = there.export()
     before = there.log()
     there.table.publish()
@@ -91,8 +88,8 @@ def test_a_commit_that_is_published_meanwhile_is_not_exported_again() -> None:
 
 
 def test_a_later_version_is_added() -> None:
-    whole = PAST.then(Append(1), Append(1))
-    there = ends(PAST, unpublished=1)
+    whole = MANAGED_PAST.then(Append(1), Append(1))
+    there = ends(MANAGED_PAST, unpublished=1)
     first = there.export()
     later = Ends(managed_history(whole, SOURCE, unpublished=1), there.target)
     done = later.export()
@@ -103,7 +100,7 @@ def test_a_later_version_is_added() -> None:
 
 
 def test_the_path_alone_is_refused() -> None:
-    there = ends(PAST, unpublished=0)
+    there = ends(MANAGED_PAST, unpublished=0)
     with pytest.raises(UnsupportedFeature) as refused:
         there.export(there.table.objects)
     assert refused.value.fields["features"] == ["catalogManaged"]
@@ -112,7 +109,7 @@ def test_the_path_alone_is_refused() -> None:
 
 
 def test_the_times_of_versions_stay() -> None:
-    there = ends(PAST, unpublished=1)
+    there = ends(MANAGED_PAST, unpublished=1)
     version = there.export().version
     info = json.loads(there.target.get(paths.commit(version)).splitlines()[0])["commitInfo"]
     seen = json.loads(there.table.store().get(paths.commit(version)).splitlines()[0])

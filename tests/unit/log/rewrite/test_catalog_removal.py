@@ -12,12 +12,11 @@ from lakeferry.log.actions import Protocol
 from lakeferry.log.rewrite import remove_catalog, without_catalog
 from lakeferry.storage import Store
 from lakeferry.table import DeltaLog
-from tests.support.history import Append, Checkpoint, Compact, DeleteRows, History, Kind, Layout
-from tests.support.managed_history import BECOMES_MANAGED, TRACES
+from tests.support.history import Checkpoint, Compact, DeleteRows, Kind
+from tests.support.managed_history import MANAGED_PAST, TRACES
 from tests.support.stores import DictStore
 
-LAYOUT = Layout(deletion_vectors="u", v2_checkpoints=True, in_commit_timestamps=True)
-PAST = History(LAYOUT).then(Append(2), *BECOMES_MANAGED, Append(1), DeleteRows(1))
+PAST = MANAGED_PAST.then(DeleteRows(1))
 
 
 def released(objects: DictStore) -> DictStore:

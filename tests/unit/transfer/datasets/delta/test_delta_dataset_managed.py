@@ -11,9 +11,11 @@ from lakeferry.storage import Store
 from lakeferry.table import DeltaLog
 from lakeferry.transfer.datasets.delta.delta_dataset import DeltaDataset
 from lakeferry.transfer.datasets.delta.root_checkpoints import CHAIN_FOLDER
-from tests.support.history import Append, Checkpoint, DeleteRows, History, Kind, Layout
+from tests.support.history import Append, Checkpoint, DeleteRows, History, Kind
 from tests.support.managed_history import (
     BECOMES_MANAGED,
+    MANAGED_LAYOUT,
+    MANAGED_PAST,
     TRACES,
     ManagedHistory,
     managed_history,
@@ -21,12 +23,10 @@ from tests.support.managed_history import (
 from tests.support.stores import DictStore
 from tests.unit.transfer.datasets.delta.test_delta_dataset import transfer
 
-LAYOUT = Layout(deletion_vectors="u", v2_checkpoints=True, in_commit_timestamps=True)
-PAST = History(LAYOUT).then(Append(2), *BECOMES_MANAGED, Append(1))
-LONGER = PAST.then(DeleteRows(1), Append(1))
+LONGER = MANAGED_PAST.then(DeleteRows(1), Append(1))
 
 
-def managed(history: History = PAST, *, unpublished: int = 1) -> ManagedHistory:
+def managed(history: History = MANAGED_PAST, *, unpublished: int = 1) -> ManagedHistory:
     return managed_history(history, unpublished=unpublished)
 
 
@@ -75,7 +75,11 @@ def test_a_chain_does_not_depend_on_what_is_published() -> None:
 
 @pytest.mark.parametrize("last_is_the_properties", [True, False])
 def test_a_chain_goes_on(last_is_the_properties: bool) -> None:
-    past = PAST if not last_is_the_properties else History(LAYOUT).then(Append(2), *BECOMES_MANAGED)
+    past = (
+        MANAGED_PAST
+        if not last_is_the_properties
+        else History(MANAGED_LAYOUT).then(Append(2), *BECOMES_MANAGED)
+    )
     first = managed(past)
     copy = received(first.store())
     before = log_of(copy)
@@ -93,7 +97,7 @@ def test_a_chain_goes_on(last_is_the_properties: bool) -> None:
 
 @pytest.mark.parametrize("kind", list(Kind))
 def test_a_chain_may_begin_with_a_checkpoint_of_the_managed_table(kind: Kind) -> None:
-    table = managed(PAST.then(Checkpoint(kind), Append(1)), unpublished=1)
+    table = managed(MANAGED_PAST.then(Checkpoint(kind), Append(1)), unpublished=1)
     root = max(DeltaLog(table.objects).listing().checkpoints, key=lambda one: one.version).version
     table.objects.delete_many([paths.commit(version) for version in range(root)])
     before = dict(table.objects.objects)
@@ -116,7 +120,7 @@ def test_a_path_alone_is_refused() -> None:
 
 
 def test_the_head_of_a_table_that_was_replaced_is_still_noticed() -> None:
-    table = managed(History(LAYOUT).then(Append(2), *BECOMES_MANAGED), unpublished=0)
+    table = managed(History(MANAGED_LAYOUT).then(Append(2), *BECOMES_MANAGED), unpublished=0)
     dataset = DeltaDataset(table.store(), "")
     head = dataset.current()
     newest = DeltaLog(table.objects).listing().newest_version
