@@ -194,6 +194,13 @@ def unity() -> Iterator[UnityServer]:
         yield server
 
 
+@pytest.fixture
+def unity_here(unity: UnityServer, monkeypatch: pytest.MonkeyPatch) -> UnityServer:
+    """The same, named in the environment of this process."""
+    unity.name_in(monkeypatch)
+    return unity
+
+
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """Spark with Delta Lake, one session for all tests; for S3 use ``spark_s3``.

@@ -36,9 +36,7 @@ def versions_of(table: str) -> dict[int, engines.Rows]:
 def test_engines_without_the_catalog_read_every_version_and_write(
     spark: SparkSession, unity: UnityServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("UC_TOKEN", raising=False)
-    for variable, value in unity.environment().items():
-        monkeypatch.setenv(variable, value)
+    unity.name_in(monkeypatch)
     moved = moved_table(unity, tmp_path / "orders", PAST)
     expected = versions_of(moved.name)
     pulled, exported = (normalise(str(tmp_path / each)) for each in ("pulled", "exported"))

@@ -120,8 +120,7 @@ def world(
         server = None
         if request.param == "unity":
             server = stack.enter_context(unity_server())
-            for name, value in server.environment().items():
-                patch.setenv(name, value)
+            server.name_in(patch)
         answers: dict[str, Resolution] = {}
 
         def answer(uri: str, **options: Any) -> Resolution:

@@ -38,9 +38,7 @@ PAST = History(Layout(deletion_vectors="u")).then(
 @pytest.fixture
 def moved(unity: UnityServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Moved:
     """A table that was moved into the catalog, with one commit that isn't published."""
-    monkeypatch.delenv("UC_TOKEN", raising=False)
-    for variable, value in unity.environment().items():
-        monkeypatch.setenv(variable, value)
+    unity.name_in(monkeypatch)
     return moved_table(unity, tmp_path / "orders", PAST)
 
 
@@ -185,9 +183,7 @@ def log_of(folder: str) -> dict[str, bytes]:
 def test_a_table_that_was_pushed_before_its_move_goes_on(
     unity: UnityServer, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("UC_TOKEN", raising=False)
-    for variable, value in unity.environment().items():
-        monkeypatch.setenv(variable, value)
+    unity.name_in(monkeypatch)
     place, token = url.split()
     source = normalise(str(tmp_path / "orders"))
     PAST.write(open_store(source), with_data=True)

@@ -21,11 +21,7 @@ from tests.support.unity_server import UnityServer
 PAST = History().then(Append(1), Append(1))
 
 
-@pytest.fixture(autouse=True)
-def _environment(unity: UnityServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("UC_TOKEN", raising=False)
-    for name, value in unity.environment().items():
-        monkeypatch.setenv(name, value)
+pytestmark = pytest.mark.usefixtures("unity_here")
 
 
 class Counted:

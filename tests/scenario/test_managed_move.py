@@ -63,11 +63,7 @@ LONG = History(LAYOUT).then(
 CUT = History(LAYOUT).then(Append(2), DeleteRows(1), Append(1), Checkpoint(), Append(1), Clean())
 
 
-@pytest.fixture(autouse=True)
-def _environment(unity: UnityServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("UC_TOKEN", raising=False)
-    for name, value in unity.environment().items():
-        monkeypatch.setenv(name, value)
+pytestmark = pytest.mark.usefixtures("unity_here")
 
 
 def make(past: History, folder: Path) -> str:

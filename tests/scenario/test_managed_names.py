@@ -28,11 +28,7 @@ from tests.unit.cli.program import run
 PAST = History().then(Append(1), Append(1))
 
 
-@pytest.fixture(autouse=True)
-def _environment(unity: UnityServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("UC_TOKEN", raising=False)
-    for variable, value in unity.environment().items():
-        monkeypatch.setenv(variable, value)
+pytestmark = pytest.mark.usefixtures("unity_here")
 
 
 @pytest.fixture

@@ -36,8 +36,7 @@ PAST = History(Layout(column_mapping="name")).then(
 def server(unity: UnityServer, monkeypatch: pytest.MonkeyPatch) -> OurServer:
     """Our server, which this process hasn't tried yet."""
     monkeypatch.setattr(unity_managed_tables, "_taken", {})
-    for name, value in unity.environment().items():
-        monkeypatch.setenv(name, value)
+    unity.name_in(monkeypatch)
     return unity.ours
 
 
@@ -193,8 +192,7 @@ def test_another_user_does_not_go_on(
         with pytest.raises(KeyboardInterrupt):
             redirects.enable(source, f"unity:{unity.schema}.orders", managed=True)
         monkeypatch.undo()
-        for name, value in unity.environment().items():
-            monkeypatch.setenv(name, value)
+        unity.name_in(monkeypatch)
         server.user = server.delta.principal = "bob@example.com"
         for attempt in (redirects.resume, redirects.cancel):
             with pytest.raises(Forbidden, match="begun by ann") as why:

@@ -20,8 +20,7 @@ from tests.support.unity_server import UnityServer
 @pytest.fixture
 def table(unity: UnityServer, monkeypatch: pytest.MonkeyPatch) -> ManagedTable:
     """A managed table with rows in two versions, the newest of which isn't published."""
-    for variable, value in unity.environment().items():
-        monkeypatch.setenv(variable, value)
+    unity.name_in(monkeypatch)
     made = managed_table(unity)
     assert made.commit(5, added(made, "a.parquet", [1, 2, 3]))
     ratified(made, 6, body(6, added(made, "b.parquet", [4])))

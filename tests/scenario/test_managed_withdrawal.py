@@ -37,12 +37,7 @@ from tests.scenario.test_managed_move import (
 from tests.support.history import History
 from tests.support.unity_server import UnityServer
 
-
-@pytest.fixture(autouse=True)
-def _environment(unity: UnityServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("UC_TOKEN", raising=False)
-    for name, value in unity.environment().items():
-        monkeypatch.setenv(name, value)
+pytestmark = pytest.mark.usefixtures("unity_here")
 
 
 def by_name(name: str) -> DeltaLog:

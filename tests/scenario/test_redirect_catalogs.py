@@ -91,8 +91,7 @@ def subject_of(
 ) -> Subject:
     if kind == "unity":
         server: UnityServer = request.getfixturevalue("unity")
-        for name, value in server.environment().items():
-            monkeypatch.setenv(name, value)
+        server.name_in(monkeypatch)
         return Subject("unity", server.schema, lambda: server.ours.go_down())
     if kind == "sqlite":
         url, down = f"sqlite:///{tmp_path}/catalog.sqlite", f"sqlite:///{tmp_path}"
@@ -421,8 +420,7 @@ def test_a_table_that_has_a_name_already_is_redirected_to_and_keeps_it(
 def test_a_token_that_is_wrong_is_told_and_nothing_changes(
     unity: UnityServer, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in unity.environment().items():
-        monkeypatch.setenv(name, value)
+    unity.name_in(monkeypatch)
     source, other = create(lake), create(lake, "other")
     table = f"unity:{unity.schema}.orders"
     moves_of(lake).enable(source, table, location=lake.uri("new"))
@@ -444,8 +442,7 @@ def test_a_token_that_is_wrong_is_told_and_nothing_changes(
 def test_a_schema_that_is_not_there_is_refused(
     unity: UnityServer, lake: Lake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in unity.environment().items():
-        monkeypatch.setenv(name, value)
+    unity.name_in(monkeypatch)
     source = create(lake)
     catalog = unity.schema.partition(".")[0]
     before = lake.tree()
@@ -458,18 +455,10 @@ def test_a_schema_that_is_not_there_is_refused(
 
 
 @pytest.fixture
-def any_uc(unity: UnityServer, monkeypatch: pytest.MonkeyPatch) -> UnityServer:
-    """Unity Catalog, our own or a real one, found by the environment."""
-    for name, value in unity.environment().items():
-        monkeypatch.setenv(name, value)
-    return unity
-
-
-@pytest.fixture
-def uc(any_uc: UnityServer) -> UnityServer:
+def uc(unity_here: UnityServer) -> UnityServer:
     """Our Unity Catalog, which can be told how to behave."""
-    _ = any_uc.ours
-    return any_uc
+    _ = unity_here.ours
+    return unity_here
 
 
 def files_of(lake: Lake, name: str) -> list[Path]:
@@ -584,16 +573,16 @@ def test_a_catalog_that_is_down_does_not_keep_a_move_from_going_back(
 
 
 def test_a_table_that_was_renamed_is_followed_and_unregistered(
-    any_uc: UnityServer, lake: Lake
+    unity_here: UnityServer, lake: Lake
 ) -> None:
     source, target = create(lake), lake.uri("new")
-    moves_of(lake).enable(source, f"unity:{any_uc.schema}.t", location=target)
-    any_uc.rename(f"{any_uc.schema}.t", "renamed")
+    moves_of(lake).enable(source, f"unity:{unity_here.schema}.t", location=target)
+    unity_here.rename(f"{unity_here.schema}.t", "renamed")
     assert lakeferry.resolve(source, write=True) == target
     append(lake, target, 4)
     moves_of(lake).disable(source)
     assert ids(lake, source) == [0, 1, 2, 3, 4]
-    assert open_catalog("unity").find(f"{any_uc.schema}.renamed") is None
+    assert open_catalog("unity").find(f"{unity_here.schema}.renamed") is None
 
 
 # --- Tables that a catalog manages -------------------------------------------------
@@ -665,52 +654,55 @@ def test_by_its_path_a_managed_table_is_refused(uc: UnityServer, lake: Lake) -> 
     assert any("aren't published" in each for each in warnings)
 
 
-def test_a_target_that_became_managed_is_not_followed(any_uc: UnityServer, lake: Lake) -> None:
+def test_a_target_that_became_managed_is_not_followed(unity_here: UnityServer, lake: Lake) -> None:
     source = create(lake)
     shutil.copytree(lake.folder / "old", lake.folder / "copy")
     catalog = open_catalog("unity")
     metadata = lakeferry.Table(source).snapshot().metadata
-    catalog.register(f"{any_uc.schema}.t", lake.uri("copy"), metadata)
-    moves_of(lake).enable(source, f"unity:{any_uc.schema}.t", to_existing=True)
+    catalog.register(f"{unity_here.schema}.t", lake.uri("copy"), metadata)
+    moves_of(lake).enable(source, f"unity:{unity_here.schema}.t", to_existing=True)
     manage(lake, "copy")
-    any_uc.rename(f"{any_uc.schema}.t", "renamed")
+    unity_here.rename(f"{unity_here.schema}.t", "renamed")
     for act in (lakeferry.resolve, lakeferry.open, lambda t: lakeferry.Table(t).files()):
         with pytest.raises(CatalogManaged) as refused:
             act(source)
-        assert refused.value.fields["name"] == f"{any_uc.schema}.renamed"
+        assert refused.value.fields["name"] == f"{unity_here.schema}.renamed"
 
 
 def test_a_redirect_to_an_existing_table_holds_when_that_is_renamed(
-    any_uc: UnityServer, lake: Lake
+    unity_here: UnityServer, lake: Lake
 ) -> None:
     source = create(lake)
     shutil.copytree(lake.folder / "old", lake.folder / "copy")
     catalog = open_catalog("unity")
     metadata = lakeferry.Table(source).snapshot().metadata
-    made = catalog.register(f"{any_uc.schema}.t", lake.uri("copy"), metadata)
+    made = catalog.register(f"{unity_here.schema}.t", lake.uri("copy"), metadata)
     moves = moves_of(lake)
-    moves.enable(source, f"unity:{any_uc.schema}.t", to_existing=True)
-    assert moves.status(source).name == f"unity:{any_uc.schema}.t"
+    moves.enable(source, f"unity:{unity_here.schema}.t", to_existing=True)
+    assert moves.status(source).name == f"unity:{unity_here.schema}.t"
     assert entry_of(lake, source)["Spec"] == {
         "Table": {"MetastoreId": made.metastore_id, "TableId": made.table_id},
         "Source": source,
     }
-    assert moves.enable(source, f"unity:{any_uc.schema}.t", to_existing=True).changed is False
-    any_uc.rename(f"{any_uc.schema}.t", "renamed")
+    assert moves.enable(source, f"unity:{unity_here.schema}.t", to_existing=True).changed is False
+    unity_here.rename(f"{unity_here.schema}.t", "renamed")
     assert lakeferry.resolve(source, write=True) == lake.uri("copy")
-    assert moves.enable(source, f"unity:{any_uc.schema}.renamed", to_existing=True).changed is False
+    assert (
+        moves.enable(source, f"unity:{unity_here.schema}.renamed", to_existing=True).changed
+        is False
+    )
     # Nobody has the old name now, and then another table: that isn't the target.
-    assert moves.status(source).name == f"unity:{any_uc.schema}.renamed"
-    catalog.register(f"{any_uc.schema}.t", create(lake, "other"), metadata)
-    assert moves.status(source).name == f"unity:{any_uc.schema}.renamed"
-    assert moves.resolve(source).name == f"unity:{any_uc.schema}.renamed"
+    assert moves.status(source).name == f"unity:{unity_here.schema}.renamed"
+    catalog.register(f"{unity_here.schema}.t", create(lake, "other"), metadata)
+    assert moves.status(source).name == f"unity:{unity_here.schema}.renamed"
+    assert moves.resolve(source).name == f"unity:{unity_here.schema}.renamed"
     assert lakeferry.resolve(source) == lake.uri("copy")
     with pytest.raises(RedirectIllegalTransition):
-        moves.enable(source, f"unity:{any_uc.schema}.t", to_existing=True)
+        moves.enable(source, f"unity:{unity_here.schema}.t", to_existing=True)
     append(lake, lake.uri("copy"), 4)
     moves.disable(source, bring_back=True)
     assert ids(lake, source) == [0, 1, 2, 3, 4]
-    assert catalog.find(f"{any_uc.schema}.renamed") is not None
+    assert catalog.find(f"{unity_here.schema}.renamed") is not None
 
 
 def test_what_the_catalog_hands_out_opens_the_target(

@@ -127,8 +127,7 @@ def test_a_managed_table_is_sent_with_keys_that_are_renewed(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for variable, value in unity.environment().items():
-        monkeypatch.setenv(variable, value)
+    unity.name_in(monkeypatch)
     key, secret = s3_bucket.server.access_key, s3_bucket.server.secret_key
     issue(server, key, secret)
     moved = moved_table(unity, tmp_path / "orders", History().then(Append(1), Append(1)))

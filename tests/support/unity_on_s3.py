@@ -29,8 +29,7 @@ def on_s3(unity: UnityServer, bucket: S3Bucket) -> Iterator[OurServer]:
         patch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
         patch.setenv("AWS_ENDPOINT_URL", bucket.server.endpoint)
         patch.setenv("AWS_REGION", bucket.server.region)
-        for name, value in unity.environment().items():
-            patch.setenv(name, value)
+        unity.name_in(patch)
         ticks = itertools.count(time.time_ns() // 1_000_000, LIFE_MS // 2)
         patch.setattr(credential_renewal, "_now_ms", lambda: next(ticks))
         server = unity.ours

@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+import pytest
+
 from tests.support.obedient_server import ObedientServer, Reply
 from tests.support.unity_delta_rules import PRIMITIVES, delta_error
 from tests.support.unity_delta_server import DeltaCalls
@@ -46,14 +48,19 @@ class UnityServer:
     @property
     def ours(self) -> OurServer:
         """The server, to be told what to do; a real one isn't."""
-        import pytest
-
         if self.server is None:
             pytest.skip("a real server can't be told how to behave")
         return self.server
 
     def environment(self) -> dict[str, str]:
+        """Return the variables that name the server."""
         return {"UC_URL": self.url, **({"UC_TOKEN": self.token} if self.token else {})}
+
+    def name_in(self, patch: pytest.MonkeyPatch) -> None:
+        """Name the server in the environment of this process."""
+        patch.delenv("UC_TOKEN", raising=False)
+        for name, value in self.environment().items():
+            patch.setenv(name, value)
 
     def call(self, method: str, path: str, body: object = None, *, timeout_s: float = 30) -> Reply:
         """Call the REST API; ``path`` follows the API's own."""
