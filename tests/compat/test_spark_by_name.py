@@ -36,7 +36,9 @@ from lakeferry.errors import CatalogManaged, RedirectNotFollowed
 from lakeferry.redirect.resolve import Resolution, resolve_table
 from lakeferry.spark import client, session_catalogs
 from lakeferry.storage import normalise
+from tests.support import spark_reads
 from tests.support.shares import Share
+from tests.support.spark_reads import Read, delta_table, streamed
 from tests.support.unity_server import UnityServer, unity_server
 
 if TYPE_CHECKING:
@@ -204,28 +206,10 @@ def named(world: World) -> Named:
     return world()
 
 
-def streamed(session: SparkSession, frame: DataFrame) -> DataFrame:
-    name = f"sink_{uuid.uuid4().hex}"
-    writer = frame.writeStream.format("memory").queryName(name).trigger(availableNow=True)
-    writer.start().awaitTermination()
-    return session.table(name)
-
-
-def delta_table(session: SparkSession, path: str) -> Any:
-    from delta.tables import DeltaTable
-
-    return DeltaTable.forPath(session, path)
-
-
-Read = Callable[["SparkSession", str], "DataFrame"]
 READS: dict[str, Read] = {
-    "load": lambda s, p: s.read.format("delta").load(p),
+    **spark_reads.READS,
     "load of a list": lambda s, p: s.read.format("delta").load([p]),
-    "option path": lambda s, p: s.read.option("path", p).format("delta").load(),
     "options path": lambda s, p: s.read.format("delta").load(PATH=f"file://{p}/"),
-    "table": lambda s, p: s.table(f"delta.`{p}`"),
-    "read.table": lambda s, p: s.read.table(f"delta.`{p}`"),
-    "sql": lambda s, p: s.sql(f"SELECT * FROM delta.`{p}`"),
     "sql with columns": lambda s, p: s.sql(
         f"SELECT delta.`{p}`.id, `{p}`.v, day FROM delta.`{p}` WHERE delta.`{p}`.id >= 0"
     ),
@@ -237,23 +221,11 @@ READS: dict[str, Read] = {
     ),
     "sql with WITH": lambda s, p: s.sql(f"WITH t AS (SELECT * FROM delta.`{p}`) SELECT * FROM t"),
     "IDENTIFIER": lambda s, p: s.sql(f"SELECT * FROM IDENTIFIER('delta.' || '`{p}`')"),
-    "a temporary view": lambda s, p: (
-        s.sql(f"CREATE OR REPLACE TEMP VIEW seen AS SELECT * FROM delta.`{p}`"),
-        s.table("seen"),
-    )[1],
     "a subquery": lambda s, p: s.sql(
         f"SELECT * FROM delta.`{p}` WHERE id IN (SELECT id FROM delta.`{p}`)"
     ),
     "a script": lambda s, p: s.sql(f"BEGIN SELECT * FROM delta.`{p}`; END"),
-    "DeltaTable": lambda s, p: delta_table(s, p).toDF(),
-    "stream": lambda s, p: streamed(s, s.readStream.format("delta").load(p)),
-    "stream by option": lambda s, p: streamed(
-        s, s.readStream.format("delta").option("path", p).load()
-    ),
-    "stream of a table": lambda s, p: streamed(s, s.readStream.table(f"delta.`{p}`")),
     "STREAM in sql": lambda s, p: streamed(s, s.sql(f"SELECT * FROM STREAM delta.`{p}`")),
-    "lakeferry.spark.read": lambda s, p: modern.read(s, p),
-    "lakeferry.spark.for_path": lambda s, p: modern.for_path(s, p).toDF(),
 }
 
 

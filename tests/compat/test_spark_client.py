@@ -16,7 +16,7 @@ from lakeferry import spark as modern
 from lakeferry.errors import InvalidInput, RedirectInProgress, RedirectRuleViolated
 from lakeferry.spark import patches, session_clients
 from lakeferry.spark.client import Client
-from tests.support import engines
+from tests.support import engines, spark_reads
 from tests.support.redirected_tables import (
     MOVED_ON,
     ROWS,
@@ -28,11 +28,11 @@ from tests.support.redirected_tables import (
     rows,
 )
 from tests.support.servers import S3Bucket
+from tests.support.spark_reads import Read, delta_table, streamed
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-Read = Callable[["SparkSession", str], "DataFrame"]
 Write = Callable[["SparkSession", str], object]
 AT_TARGET = [*ROWS, MOVED_ON]
 NEW = 99
@@ -63,46 +63,14 @@ def at(location: object) -> list[int]:
     return sorted(row[0] for row in engines.by_delta_rs(str(location)))
 
 
-def streamed(session: SparkSession, frame: DataFrame) -> DataFrame:
-    name = f"sink_{uuid.uuid4().hex}"
-    writer = frame.writeStream.format("memory").queryName(name).trigger(availableNow=True)
-    writer.start().awaitTermination()
-    return session.table(name)
-
-
-def delta_table(session: SparkSession, path: str) -> Any:
-    from delta.tables import DeltaTable
-
-    return DeltaTable.forPath(session, path)
-
-
 READS: dict[str, Read] = {
-    "load": lambda s, p: s.read.format("delta").load(p),
+    **spark_reads.READS,
     "load with everything": lambda s, p: s.read.load(path=p, format="delta", ignoreDeletes=True),
-    "option path": lambda s, p: s.read.option("path", p).format("delta").load(),
-    "options path": lambda s, p: s.read.format("delta").load(PATH=p),
     "a file URI": lambda s, p: s.read.format("delta").load(f"file://{p}/"),
-    "table": lambda s, p: s.table(f"delta.`{p}`"),
-    "read.table": lambda s, p: s.read.table(f"delta.`{p}`"),
-    "sql": lambda s, p: s.sql(f"SELECT * FROM delta.`{p}`"),
     "sql with column": lambda s, p: s.sql(f"SELECT delta.`{p}`.id FROM delta.`{p}`"),
     "sql with a frame": lambda s, p: s.sql(
         f"SELECT t.* FROM delta.`{p}` t JOIN {{x}} x ON t.id = x.id", x=s.range(100)
     ),
-    "temporary view": lambda s, p: (
-        s.sql(f"CREATE OR REPLACE TEMP VIEW seen AS SELECT * FROM delta.`{p}`"),
-        s.table("seen"),
-    )[1],
-    "DeltaTable": lambda s, p: delta_table(s, p).toDF(),
-    "stream": lambda s, p: streamed(s, s.readStream.format("delta").load(p)),
-    "stream by option": lambda s, p: streamed(
-        s, s.readStream.format("delta").option("path", p).load()
-    ),
-    "stream of a table, which is more than Delta can": lambda s, p: streamed(
-        s, s.readStream.table(f"delta.`{p}`")
-    ),
-    "lakeferry.spark.read": lambda s, p: modern.read(s, p),
-    "lakeferry.spark.for_path": lambda s, p: modern.for_path(s, p).toDF(),
 }
 
 
