@@ -11,7 +11,7 @@ from lakeferry.catalogs import Catalog, GrantAccess, open_catalog, ungranted
 from lakeferry.engine import Engine, Observer, unobserved
 from lakeferry.log.segment import Segment
 from lakeferry.redirect import copy_size
-from lakeferry.redirect.file_removal import FileRemoval
+from lakeferry.redirect.owned_file_removal import FileRemoval
 from lakeferry.redirect.steps import RedirectStep
 from lakeferry.storage import Store, open_store
 from lakeferry.table import DeltaLog

@@ -19,7 +19,7 @@ from lakeferry.engine import Engine
 from lakeferry.log import paths
 from lakeferry.log.segment import Segment
 from lakeferry.redirect.enable import log_staging
-from lakeferry.redirect.file_removal import FileRemoval
+from lakeferry.redirect.owned_file_removal import FileRemoval
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.steps import RedirectStep
 from lakeferry.storage import Store, StoreConfig

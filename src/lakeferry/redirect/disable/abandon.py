@@ -14,9 +14,9 @@ from lakeferry.log.replay import TableState as TableState
 from lakeferry.redirect import (
     data_completeness,
     entry,
-    file_removal,
     lineage,
     move_lookup,
+    owned_file_removal,
     read_entry,
     received_entries,
     settling,
@@ -147,7 +147,7 @@ def told(redirect: Redirect, source_uri: str, loss: Loss) -> str:
 def _warn_of_missing(setting: Setting, source: DeltaLog) -> None:
     """Warn about files that the source's log names and that are missing."""
     try:
-        lack = data_completeness.lack(setting, source, file_removal.files_referred_to(source))
+        lack = data_completeness.lack(setting, source, owned_file_removal.files_referred_to(source))
     except LakeferryError as unreadable:
         setting.warn(str(unreadable))
         return

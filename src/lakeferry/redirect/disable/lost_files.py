@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from lakeferry.errors import MissingFile
 from lakeferry.log.rewrite import Adopted, Homeward
-from lakeferry.redirect import data_completeness, file_removal, steps
+from lakeferry.redirect import data_completeness, owned_file_removal, steps
 from lakeferry.redirect.disable.withdrawal import Withdrawal
 from lakeferry.redirect.enable import precopy
 from lakeferry.redirect.entry import Data
@@ -33,8 +33,8 @@ def lack_without_target(way: Withdrawal) -> data_completeness.Lack:
     """Return which live files the source would lack if the target were deleted."""
     home = way.source.store
     if way.redirect.state is RedirectState.DROPPING:
-        return lack_at_home(way, file_removal.files_referred_to(way.source))
-    named = file_removal.files_referred_to(way.target)
+        return lack_at_home(way, owned_file_removal.files_referred_to(way.source))
+    named = owned_file_removal.files_referred_to(way.target)
     outside = data_completeness.lack_outside(way.setting, way.target, named, way.rewrite, home.uri)
     if way.journal.data is not Data.REFERENCE:
         # Files that the source's own folder has lost are copied back.

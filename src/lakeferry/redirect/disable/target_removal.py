@@ -9,7 +9,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeferry.log.rewrite import Relative
-from lakeferry.redirect import file_removal, managed_place, settling, steps, target_registration
+from lakeferry.redirect import (
+    managed_place,
+    owned_file_removal,
+    settling,
+    steps,
+    target_registration,
+)
 from lakeferry.redirect.disable import lost_files, returned_versions
 from lakeferry.redirect.disable.withdrawal import Withdrawal, disable_command
 from lakeferry.redirect.managed_target import ManagedTarget
@@ -69,7 +75,7 @@ def _publish_lock(way: Withdrawal) -> bool:
 def delete_target(way: Withdrawal) -> None:
     """Delete the target, unless the source refers to something there."""
     store = way.target.store
-    named = file_removal.files_referred_to(way.source)
+    named = owned_file_removal.files_referred_to(way.source)
     if not way.has_all and lost_files.lack_at_home(way, named).count:
         alone = f"{way.source.store.uri} lacks data files, and the only copies may be at the target"
         way.setting.warn(f"{store.uri} isn't deleted: {alone}")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from lakeferry.errors import RedirectTargetNotEmpty
 from lakeferry.log.replay import TableState as TableState
-from lakeferry.redirect import file_removal
+from lakeferry.redirect import owned_file_removal
 from lakeferry.redirect.disable import lost_files, target_removal
 from lakeferry.redirect.disable.disabling import unfinished
 from lakeferry.redirect.disable.withdrawal import Withdrawal, WithdrawalOptions
@@ -31,7 +31,7 @@ def to_replace(
     if found is None:
         return None
     way = found[0]
-    named = file_removal.files_referred_to(source)
+    named = owned_file_removal.files_referred_to(source)
     if target_removal.refers_to_target(way, named):
         raise RedirectTargetNotEmpty(
             f"{request.location} can't be replaced",
@@ -49,7 +49,7 @@ def to_replace(
             remedy=f"first put them back where they were ({copies}), or choose another target",
             target=request.location,
         )
-    others = file_removal.other_files(way.target, source, way.journal.move_id)
+    others = owned_file_removal.other_files(way.target, source, way.journal.move_id)
     if others:
         raise RedirectTargetNotEmpty(
             f"{request.location} can't be replaced",

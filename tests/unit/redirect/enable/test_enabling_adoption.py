@@ -12,7 +12,7 @@ import pytest
 from lakeferry.api.redirects import Redirects
 from lakeferry.errors import NotEqual
 from lakeferry.log.rewrite import Unchanged
-from lakeferry.redirect import file_removal
+from lakeferry.redirect import owned_file_removal
 from lakeferry.redirect.enable import precopy
 from lakeferry.storage import open_store
 from lakeferry.table import DeltaLog
@@ -149,7 +149,8 @@ def test_a_move_is_taken_back_without_following_links(tmp_path: Path) -> None:
     (tmp_path / "new/_delta_log/_lakeferry/link").symlink_to(precious)
     before = {entry.path for entry in old.list("")}
     links = ["_delta_log/link", "p=1"]
-    kept = file_removal.remove_copies(DeltaLog(old), DeltaLog(new), lambda: True, lambda: True)
+    old_log, new_log = DeltaLog(old), DeltaLog(new)
+    kept = owned_file_removal.remove_copies(old_log, new_log, lambda: True, lambda: True)
     assert list(kept) == links
     assert {entry.path for entry in old.list("")} == before
     assert [path.name for path in precious.iterdir()] == [f"{1:020d}.json"]

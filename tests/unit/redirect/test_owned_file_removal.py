@@ -7,7 +7,7 @@ import json
 import pytest
 
 from lakeferry.errors import StorageUnavailable
-from lakeferry.redirect.file_removal import sweep
+from lakeferry.redirect.owned_file_removal import sweep
 from tests.support.clock import ManualClock
 from tests.support.stores import DictStore
 
