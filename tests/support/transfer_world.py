@@ -33,7 +33,7 @@ from lakeferry.server.http.dataset_routes import RequestTarget
 from lakeferry.server.sessions.byte_budget import Budget
 from lakeferry.server.sessions.pull_work import Pulling
 from lakeferry.server.sessions.push_work import Pushing
-from lakeferry.storage import Store, objects
+from lakeferry.storage import Store, parallel_calls
 from lakeferry.transfer.chain.hashes import Multihash
 from lakeferry.transfer.client.remote_dataset import NoWebSocket, Remote, Terms
 from lakeferry.transfer.client.shared_limits import StoreThreads
@@ -314,7 +314,7 @@ def without_network() -> Iterator[None]:
     with (
         mock.patch.object(Remote, "open", opened),
         mock.patch.object(StoreThreads, "run", _inline),
-        mock.patch.object(objects, "CONCURRENCY", 1),
+        mock.patch.object(parallel_calls, "CONCURRENCY", 1),
     ):
         yield
 

@@ -228,7 +228,7 @@ class LakeFSStore(Store):
 
     def get_many(self, paths: Sequence[str]) -> builtins.list[bytes]:
         """Fetch objects with a bounded number of concurrent requests."""
-        from lakeferry.storage.objects import concurrently
+        from lakeferry.storage.parallel_calls import concurrently
 
         return concurrently(self.get, paths)
 

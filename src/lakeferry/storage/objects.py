@@ -9,11 +9,6 @@ A swap reads the object and replaces it on the condition that it is still that v
 by its ETag (``If-Match``) or its generation. Callers check that a store respects such conditions
 before they rely on it.
 
-**Order.** S3 and Google list by the bytes of names, a page of 1,000 at a time,
-and a page is asked for when its first name is. Azure's hierarchical accounts and
-S3's directory buckets list in an order of their own: there a listing is read
-whole and sorted. A store that breaks its promise of order is refused.
-
 **Names** go through as they are, except those that don't come back: object_store
 has no control characters, and the XML of a listing can't hold U+FFFE and U+FFFF.
 Such names are refused.
@@ -31,15 +26,11 @@ configuration.
 from __future__ import annotations
 
 import builtins
-import queue
-import re
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, TypeVar, cast
+from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import obstore
 from obstore.exceptions import AlreadyExistsError, PreconditionError
@@ -50,7 +41,9 @@ from lakeferry.storage.call_counts import Calls
 from lakeferry.storage.cloud_clients import Clients, CloudClient
 from lakeferry.storage.cloud_copy import CloudCopies
 from lakeferry.storage.cloud_errors import RAISED, as_ours, http_status
+from lakeferry.storage.cloud_listing import UNHEARD_OF, CloudListing, milliseconds_of
 from lakeferry.storage.multipart import S3PartsUpload, S3Uploads
+from lakeferry.storage.parallel_calls import concurrently, relay_chunks
 from lakeferry.storage.sigv4 import key_of, signed_anew
 from lakeferry.storage.store import (
     ObjectInfo,
@@ -67,14 +60,6 @@ from lakeferry.storage.uris import check_object_name
 if TYPE_CHECKING:
     from obstore import GetOptions, ObjectMeta, PutMode, UpdateVersion
 
-_T = TypeVar("_T")
-
-CONCURRENCY = 16
-_PAGE = 1000
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND = timedelta(milliseconds=1)
-_UNHEARD_OF = re.compile(r"[\x00-\x1f\x7f\ud800-\udfff\ufffe\uffff]")
 _LARGE_BYTES = 4 * 1024 * 1024
 _PART_BYTES = 16 * 1024 * 1024
 _MULTIPART_BYTES = 64 * 1024 * 1024
@@ -94,9 +79,7 @@ class ObjectStore(Store):
         place = self._clients.place
         self._root = f"{place.path}/" if place.path else ""
         self._copies = CloudCopies(self._clients, self._copying_uploads)
-        self._sorts = place.scheme in ("s3", "gs", "memory") and not place.container.endswith(
-            "--x-s3"
-        )
+        self._listing = CloudListing(self._clients, config.uri, self.calls, self._translated)
         # Google and Azure call it an error to delete what isn't there, and obstore
         # would stop at the first.
         self._deletes_in_bulk = place.scheme in ("s3", "memory")
@@ -109,68 +92,7 @@ class ObjectStore(Store):
         self, prefix: str, *, start_after: str | None = None, stop_before: str | None = None
     ) -> Iterator[ObjectInfo]:
         """List page by page; each page is counted when it is asked for."""
-        folder = prefix.rpartition("/")[0]
-        if folder:
-            check_object_name(folder)
-        after = b"" if start_after is None else start_after.encode()
-        end = None if stop_before is None else stop_before.encode()
-        pages = self._pages(prefix, folder, start_after)
-        if not self._sorts:
-            whole = [found for page in pages for found in page]
-            pages = iter([sorted(whole, key=lambda found: found.path.encode())])
-        return self._select(pages, prefix, after, end)
-
-    def _select(
-        self,
-        pages: Iterator[Sequence[ObjectInfo]],
-        prefix: str,
-        after: bytes,
-        end: bytes | None,
-    ) -> Iterator[ObjectInfo]:
-        begin, last = prefix.encode(), b""
-        for page in pages:
-            for found in page:
-                key = found.path.encode()
-                if key < last:
-                    raise StorageUnavailable(
-                        f"{self.uri} lists its objects out of order",
-                        cause=f"{found.path!r} comes after {last.decode()!r}",
-                        remedy="use another store: Lakeferry needs one that lists objects in order",
-                    )
-                last = key
-                if (end is not None and key >= end) or (key > begin and not key.startswith(begin)):
-                    return
-                if key > after and key.startswith(begin):
-                    yield found
-
-    def _pages(
-        self, prefix: str, folder: str, start_after: str | None
-    ) -> Iterator[Sequence[ObjectInfo]]:
-        # obstore's prefix is a folder; for a prefix that ends within a name, the listing starts
-        # just before that name.
-        bounds = [_usable(start_after), _just_before(prefix)]
-        offset = max((bound for bound in bounds if bound), key=str.encode, default=None)
-        skip = len(self._root)
-        with self._translated(prefix):
-            stream = obstore.list(
-                self._client,
-                f"{self._root}{folder}".rstrip("/") or None,
-                offset=f"{self._root}{offset}" if offset and self._sorts else None,
-                chunk_size=_PAGE,
-            )
-        self.calls.add("LIST", prefix)
-        with self._translated(prefix):
-            page = next(stream, [])
-        while page:
-            yield [
-                ObjectInfo(meta["path"][skip:], meta["size"], _milliseconds(meta["last_modified"]))
-                for meta in page
-            ]
-            with self._translated(prefix):
-                page = next(stream, [])
-            # The end of the pages is known without a request.
-            if page:
-                self.calls.add("LIST", prefix)
+        return self._listing.objects(prefix, start_after, stop_before)
 
     def head(self, path: str) -> ObjectInfo:
         """Ask for size and time."""
@@ -180,7 +102,7 @@ class ObjectStore(Store):
             raise ObjectNotFound(f"{self.uri} isn't an object", path=path, uri=self.uri)
         with self._translated(path):
             meta = obstore.head(self._client, key)
-        return ObjectInfo(path, meta["size"], _milliseconds(meta["last_modified"]))
+        return ObjectInfo(path, meta["size"], milliseconds_of(meta["last_modified"]))
 
     def get(self, path: str) -> bytes:
         """Fetch the object."""
@@ -280,7 +202,7 @@ class ObjectStore(Store):
 
         key = self._key(path)
         with self._translated(path, changes=True):
-            _relay(whole, upload)
+            relay_chunks(whole, upload)
 
     def put_stream_if_absent(self, path: str, chunks: Iterator[bytes], size_bytes: int) -> bool:
         """Write a small object conditionally, a larger one in parts if the name is free.
@@ -455,7 +377,7 @@ class ObjectStore(Store):
         return None if self._clients.encrypts else self._uploads_of_key(key)
 
     def _key(self, path: str) -> str:
-        if _UNHEARD_OF.search(check_object_name(path)):
+        if UNHEARD_OF.search(check_object_name(path)):
             raise InvalidInput(f"{self.uri} can't hold an object named {path!r}", path=path)
         return self._root + path
 
@@ -483,95 +405,3 @@ class _ByETag(OpenedObject):
 
     def check(self) -> None:
         """Do nothing: the store has checked each request."""
-
-
-def concurrently(act: Callable[[str], _T], items: Sequence[str]) -> builtins.list[_T]:
-    """Do ``act`` for each item in a bounded number of threads; the first failure ends it.
-
-    Each thread takes every n-th item: a queue of single items costs more in
-    switching than the requests do.
-    """
-    width = min(CONCURRENCY, len(items))
-    if width <= 1:
-        return [act(item) for item in items]
-    results: builtins.list[_T | None] = [None] * len(items)
-    failed = threading.Event()
-
-    def work(first: int) -> None:
-        try:
-            for index in range(first, len(items), width):
-                if failed.is_set():
-                    return
-                results[index] = act(items[index])
-        except BaseException:
-            failed.set()
-            raise
-
-    with ThreadPoolExecutor(width, thread_name_prefix="lakeferry-store") as pool:
-        for ended in [pool.submit(work, first) for first in range(width)]:
-            ended.result()
-    return cast("builtins.list[_T]", results)
-
-
-def _relay(chunks: Iterator[bytes], upload: Callable[[Iterator[bytes]], None]) -> None:
-    """Run ``upload`` in a thread of its own, while this thread makes the chunks.
-
-    obstore asks for chunks from inside its own runtime, where none of its other calls
-    can be made, and chunks mostly come from such a call. If making a chunk fails, the upload is
-    aborted, and the store deletes the parts.
-    """
-    handed: queue.Queue[bytes | BaseException | None] = queue.Queue(maxsize=2)
-    ended = threading.Event()
-
-    def taken() -> Iterator[bytes]:
-        while (item := handed.get()) is not None:
-            if isinstance(item, BaseException):
-                raise item
-            yield item
-
-    def work() -> None:
-        try:
-            upload(taken())
-        finally:
-            # From here on the queue has room for everything that may follow: a waiting chunk, and
-            # the end.
-            ended.set()
-            with suppress(queue.Empty):
-                while True:
-                    handed.get_nowait()
-
-    with ThreadPoolExecutor(1, thread_name_prefix="lakeferry-upload") as pool:
-        uploading = pool.submit(work)
-        try:
-            for chunk in chunks:
-                if ended.is_set():
-                    break
-                handed.put(chunk)
-            handed.put(None)
-        except BaseException as error:
-            handed.put(error)
-            uploading.exception()
-            raise
-        uploading.result()
-
-
-def _usable(bound: str | None) -> str | None:
-    """Return ``bound`` if obstore can begin a listing there; listed names are checked anyway."""
-    if not bound or _UNHEARD_OF.search(bound):
-        return None
-    bound = bound.rstrip("/")
-    try:
-        return check_object_name(bound)
-    except InvalidInput:
-        return None
-
-
-def _just_before(prefix: str) -> str | None:
-    """Return a name before everything that begins with ``prefix``, and close to it."""
-    if not prefix or prefix.endswith("/"):
-        return None
-    return _usable(f"{prefix[:-1]}{chr(max(ord(prefix[-1]) - 1, 0))}/~".replace("//", "/"))
-
-
-def _milliseconds(time: datetime) -> int:
-    return (time - _EPOCH) // _MILLISECOND

@@ -26,7 +26,7 @@ def store() -> ObjectStore:
 
 def test_a_store_that_lists_out_of_order_is_not_relied_on(store: ObjectStore) -> None:
     page = [ObjectInfo(name, 1, 0) for name in ("b", "a")]
-    listed = store._select(iter([page]), "", b"", None)
+    listed = store._listing._selected(iter([page]), "", b"", None)
     assert next(listed).path == "b"
     with pytest.raises(StorageUnavailable, match="out of order"):
         next(listed)

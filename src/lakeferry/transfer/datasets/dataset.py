@@ -36,7 +36,7 @@ from lakeferry.errors import (
     StorageUnavailable,
 )
 from lakeferry.storage import Store
-from lakeferry.storage.objects import concurrently
+from lakeferry.storage.parallel_calls import concurrently
 from lakeferry.transfer.chain import hashes, validation
 from lakeferry.transfer.chain.hashes import LONGEST_TEXT, Digest, Multihash
 from lakeferry.transfer.chain.odf_blocks import ObjectRef

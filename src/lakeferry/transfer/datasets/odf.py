@@ -21,7 +21,7 @@ from contextlib import suppress
 
 from lakeferry.errors import CorruptLog, HashMismatch, InvalidInput, ObjectNotFound
 from lakeferry.storage import Store
-from lakeferry.storage.objects import concurrently
+from lakeferry.storage.parallel_calls import concurrently
 from lakeferry.transfer.chain import hashes, odf_blocks, validation
 from lakeferry.transfer.chain.hashes import Multihash
 from lakeferry.transfer.chain.odf_blocks import (

@@ -48,7 +48,7 @@ from lakeferry.errors import (
 )
 from lakeferry.storage import ObjectInfo, Store
 from lakeferry.storage.local_durability import PARTS_PREFIX, is_temporary
-from lakeferry.storage.objects import concurrently
+from lakeferry.storage.parallel_calls import concurrently
 from lakeferry.transfer.chain.hashes import Algorithm, Multihash
 from lakeferry.transfer.datasets.dataset import HEAD
 from lakeferry.transfer.datasets.delta.delta_dataset import FIRST_PULL_CLAIM

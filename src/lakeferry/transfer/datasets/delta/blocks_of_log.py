@@ -29,7 +29,7 @@ from lakeferry.log.replay import Snapshot
 from lakeferry.log.rewrite import remove_catalog, without_catalog
 from lakeferry.log.segment import Checkpoint, Listing, Segment
 from lakeferry.storage import Store
-from lakeferry.storage.objects import concurrently
+from lakeferry.storage.parallel_calls import concurrently
 from lakeferry.table import DeltaLog, load
 from lakeferry.transfer.chain.hashes import Multihash
 from lakeferry.transfer.chain.odf_blocks import ObjectKind, ObjectRef

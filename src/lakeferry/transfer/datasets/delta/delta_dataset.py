@@ -52,7 +52,7 @@ from lakeferry.log.segment import Listing, arrange
 from lakeferry.redirect import received_entries
 from lakeferry.storage import Store
 from lakeferry.storage.folder import FolderStore
-from lakeferry.storage.objects import concurrently
+from lakeferry.storage.parallel_calls import concurrently
 from lakeferry.storage.process_identity import this_process
 from lakeferry.table import DeltaLog, load
 from lakeferry.table.delta_log import wall_clock
