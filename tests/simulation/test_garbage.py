@@ -18,7 +18,7 @@ from lakeferry.transfer.chain import odf_blocks
 from lakeferry.transfer.chain.hashes import Multihash
 from lakeferry.transfer.datasets import dataset, odf
 from lakeferry.transfer.datasets.odf import OdfDataset
-from lakeferry.transfer.repository import garbage_collection, push_records
+from lakeferry.transfer.repository import garbage_collection, push_liveness, push_records
 from lakeferry.transfer.repository.dataset_names import DatasetName
 from lakeferry.transfer.repository.garbage_collection import Collector
 from lakeferry.transfer.repository.push_records import PUSHES_FOLDER, PushRecord
@@ -157,7 +157,7 @@ def simulation(seed: int, faults: Faults | None = None) -> Simulation:
 def _sweeps_count_for_as_long_as_they_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
     # The clock of a simulation jumps by days, and nobody's pause is that long.
     monkeypatch.setattr(push_records, "SWEEP_COUNTS_MS", 10**12)
-    monkeypatch.setattr(push_records, "COMMIT_LASTS_MS", 10**12)
+    monkeypatch.setattr(push_liveness, "COMMIT_LASTS_MS", 10**12)
     monkeypatch.setattr(garbage_collection, "WAVE", 2)
     # An actor is one thread.
     for module in (dataset, garbage_collection, odf):
