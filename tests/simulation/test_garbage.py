@@ -16,7 +16,7 @@ from lakeferry.engines.local_engine import LocalEngine
 from lakeferry.errors import CommitConflict, ObjectNotFound, TimedOut
 from lakeferry.transfer.chain import odf_blocks
 from lakeferry.transfer.chain.hashes import Multihash
-from lakeferry.transfer.datasets import dataset, odf
+from lakeferry.transfer.datasets import odf, stored_sizes
 from lakeferry.transfer.datasets.odf import OdfDataset
 from lakeferry.transfer.repository import garbage_collection, push_liveness, push_records
 from lakeferry.transfer.repository.dataset_names import DatasetName
@@ -160,7 +160,7 @@ def _sweeps_count_for_as_long_as_they_are_there(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(push_liveness, "COMMIT_LASTS_MS", 10**12)
     monkeypatch.setattr(garbage_collection, "WAVE", 2)
     # An actor is one thread.
-    for module in (dataset, garbage_collection, odf):
+    for module in (garbage_collection, odf, stored_sizes):
         monkeypatch.setattr(module, "concurrently", one_by_one)
 
 

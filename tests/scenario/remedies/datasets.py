@@ -13,9 +13,9 @@ import lakeferry
 from lakeferry.api.table import parse_rate
 from lakeferry.storage import open_store
 from lakeferry.storage.uris import local_path
-from lakeferry.transfer.datasets.dataset import HEAD
 from lakeferry.transfer.datasets.delta.delta_dataset import FIRST_PULL_CLAIM
 from lakeferry.transfer.datasets.delta.root_checkpoints import CHAIN_FOLDER
+from lakeferry.transfer.datasets.stored_chain import HEAD
 from tests.scenario.remedies.tables import leave_to_a_compacted_log
 from tests.support.history import Append
 from tests.support.hosting import hold

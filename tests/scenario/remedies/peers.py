@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from lakeferry.storage import open_store
-from lakeferry.transfer.datasets.dataset import HEAD
 from lakeferry.transfer.datasets.delta.root_checkpoints import CHAIN_FOLDER
+from lakeferry.transfer.datasets.stored_chain import HEAD
 from tests.support.hosting import hold
 from tests.support.odf import Chain
 from tests.support.remedies import Witness, follows
@@ -159,7 +159,7 @@ def a_pull_that_was_cut_is_run_again(witness: Witness) -> None:
         witness.done("pull", server.url, witness.lake.uri("c"))
 
 
-@follows("dataset.py: copy {} from a complete copy of the dataset")
+@follows("stored_chain.py: copy {} from a complete copy of the dataset")
 def a_block_that_was_lost_is_copied(witness: Witness) -> None:
     files, url = laid_out(_chain(8)), f"{witness.server.url}/lost-block"
     words = ("--token", witness.token("--scope", "write"))

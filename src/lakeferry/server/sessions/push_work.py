@@ -33,11 +33,12 @@ from lakeferry.transfer.chain.hashes import Multihash
 from lakeferry.transfer.chain.odf_blocks import ObjectRef, Seed
 from lakeferry.transfer.datasets import checkpoint_notes
 from lakeferry.transfer.datasets.checkpoint_notes import Beside
-from lakeferry.transfer.datasets.dataset import HEAD, DatasetFormat, Judged, OtherDataset
+from lakeferry.transfer.datasets.dataset import DatasetFormat, Judged, OtherDataset
 from lakeferry.transfer.datasets.delta import version_blocks
 from lakeferry.transfer.datasets.delta.delta_dataset import DeltaDataset
 from lakeferry.transfer.datasets.local_dataset import kind_of_block
 from lakeferry.transfer.datasets.odf import OdfDataset
+from lakeferry.transfer.datasets.stored_chain import HEAD
 from lakeferry.transfer.repository.dataset_names import DatasetName
 from lakeferry.transfer.repository.push_records import PushRecord, Sweep
 from lakeferry.transfer.repository.push_renewal import Heart

@@ -1,13 +1,6 @@
 """``Dataset``: what every dataset can do.
 
-What every kind of dataset has (:class:`Dataset`). Below a folder of its own::
-
-    blocks/<hash>        blocks, as they were received
-    refs/head            the hash of the last block
-
-Everything but the head is named by the hash of its bytes and never changes. A walk goes from a
-block to the one before it and checks each hash and link: the store is trusted no more than a
-peer. When a walk turns out to be long, blocks are fetched together, up to a number of bytes.
+A dataset is a chain of blocks (:mod:`.stored_chain`) and the objects that the blocks name.
 
 Each kind of dataset defines the format of blocks, the paths of objects and what a commit does:
 :mod:`lakeferry.transfer.datasets.odf`, :mod:`lakeferry.transfer.datasets.delta.delta_dataset`.
@@ -15,49 +8,33 @@ Each kind of dataset defines the format of blocks, the paths of objects and what
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from itertools import groupby, islice
-from typing import Any, Generic, Protocol, TypeAlias, TypeVar
+from itertools import islice
+from typing import Any, Protocol, TypeAlias
 
 from lakeferry.errors import (
     CommitConflict,
     CommitStateUnknown,
-    CorruptLog,
     Diverged,
     HashMismatch,
-    InvalidInput,
-    LimitExceeded,
     MissingFile,
-    ObjectNotFound,
     StorageError,
     StorageUnavailable,
 )
 from lakeferry.storage import Store
-from lakeferry.storage.parallel_calls import concurrently
-from lakeferry.transfer.chain import hashes, validation
-from lakeferry.transfer.chain.hashes import LONGEST_TEXT, Digest, Multihash
+from lakeferry.transfer.chain.hashes import Digest, Multihash
 from lakeferry.transfer.chain.odf_blocks import ObjectRef
-from lakeferry.transfer.chain.validation import LONGEST_RUN
-from lakeferry.transfer.datasets.block_ranges import AnyBlock, BlockCache, BlockTally, Interval
 from lakeferry.transfer.datasets.checkpoint_notes import NOTHING, Beside
-from lakeferry.transfer.wire.failure_messages import REPLACE
+from lakeferry.transfer.datasets.stored_chain import HEAD, B, StoredChain
+from lakeferry.transfer.datasets.stored_sizes import stored_sizes
 
-HEAD = "refs/head"
 DATASET_CHUNK_BYTES = 1 << 20
 
-_HEAD_BYTES = LONGEST_TEXT + 64
 
-_BLOCKS = "blocks"
-_FEW = 32  # for up to this many names no listing is tried
-_LISTED_PER_NAME = 60  # one page of a listing takes as long as a round of concurrent requests
-_BATCH = 64
 _WRITTEN_AT_ONCE = 1_000
-_LONG_WALK = 32  # after this many steps, blocks are prefetched
-_AHEAD_BYTES = 64 << 20
-_AHEAD_FACTOR = 4  # prefetch only if the folder has at most this many times the needed blocks
 _SHOWN = 10
 
 Run: TypeAlias = Sequence[tuple[Multihash, bytes]]
@@ -69,9 +46,6 @@ class DatasetFormat(Enum):
 
     DELTA = "delta"
     ODF = "odf"
-
-
-B = TypeVar("B", bound=AnyBlock)
 
 
 class ObjectPlaces(Protocol):
@@ -120,11 +94,10 @@ class PartEnds:
         """Continue with the next block."""
 
 
-class Dataset(ABC, Generic[B]):
+class Dataset(StoredChain[B]):
     """A dataset below a folder of a store, existing or not; ``""`` is the store's root."""
 
     kind: DatasetFormat
-    largest_block_bytes: int
     places_prove_objects: bool
     """True if an object's path contains its hash, so that a stored object has the right bytes."""
     is_replaced_at_once: bool
@@ -132,28 +105,7 @@ class Dataset(ABC, Generic[B]):
     unfinished: Exception | None = None
     """Why the last commit, which succeeded, left something for the next command to finish."""
 
-    def __init__(
-        self, store: Store, folder: str, chain_folder: str, cache: BlockCache | None = None
-    ) -> None:
-        """Set the folders of the dataset and of its chain; no request is sent yet.
-
-        With a ``cache``, blocks are read from it first.
-        """
-        self._store = store
-        self._cache = cache or BlockCache(0)
-        self._folder = folder
-        self._prefix = f"{folder}/" if folder else ""
-        self._chain = f"{self._prefix}{chain_folder}"
-        self._name = folder or store.uri
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._store.uri!r}, {self._folder!r})"
-
     # --- What each kind defines ------------------------------------------------------
-
-    @abstractmethod
-    def parse(self, data: bytes, expected: Multihash | None = None) -> B:
-        """Return the block that these bytes encode, or raise an error that says why not."""
 
     @abstractmethod
     def place(self, ref: ObjectRef) -> str:
@@ -252,124 +204,12 @@ class Dataset(ABC, Generic[B]):
         raises any more: what couldn't be finished is in :attr:`unfinished`.
         """
 
-    # --- Stored content -------------------------------------------------------------
-
-    def head(self) -> Multihash | None:
-        """Return the hash of the last block; ``None`` if there is no dataset."""
-        return self.head_of(self._head_text())
-
-    @staticmethod
-    def head_of(text: bytes | None) -> Multihash | None:
-        """Return the hash at the beginning of a head's text."""
-        if text is None:
-            return None
-        try:
-            return Multihash.parse(text.decode("ascii").split()[0])
-        except (InvalidInput, UnicodeDecodeError, IndexError) as error:
-            raise CorruptLog("a dataset's head isn't a hash", cause=repr(text[:_SHOWN])) from error
-
-    def block(self, name: Multihash) -> bytes:
-        """Return a block as it is stored, or raise ``ObjectNotFound``; its hash isn't checked."""
-        limit = self.largest_block_bytes
-        data = self._store.get_range(self.block_path(name), 0, limit + 1)
-        if len(data) > limit:
-            raise LimitExceeded("a block is too large", limit=limit, hash=name.text)
-        return data
-
-    def walk(
-        self, upper: Multihash, lower: Multihash | None = None, *, limit: int = LONGEST_RUN
-    ) -> Iterator[tuple[bytes, B]]:
-        """Yield the blocks from ``upper`` back to the one after ``lower``, or to the seed.
-
-        A walk that ends without meeting ``lower`` is ``Diverged``; one longer than ``limit`` is
-        ``LimitExceeded``. A missing block and a damaged block have errors of their own.
-        """
-        # If the block of ``lower`` is stored here, its number says when to give up.
-        floor = -1 if lower is None else self._number(lower)
-        if floor is None:
-            raise diverged(upper, lower)
-        current: Multihash | None = upper
-        later: B | None = None
-        count = 0
-        ahead: dict[str, bytes] = {}
-        was_ahead = False
-        while current is not None and current != lower:
-            if count == limit:
-                raise LimitExceeded("a chain is too long", cause=f"more than {limit:,} blocks")
-            data = self._cache.get(self._chain, current)
-            if data is None:
-                if count >= _LONG_WALK and later is not None and not was_ahead:
-                    was_ahead = True
-                    ahead = self._ahead(min(later.sequence_number - floor, limit))
-                data = ahead.pop(self.block_path(current), None) or self._present_block(current)
-            block = self.parse(data, current)
-            self._cache.put(self._chain, current, data)
-            if later is not None:
-                validation.link(validation.ChainHead.of(block), later)
-            if block.sequence_number <= floor:
-                raise diverged(upper, lower)
-            yield data, block
-            count, later, current = count + 1, block, block.prev_hash
-        if current != lower:
-            raise diverged(upper, lower)
-
-    def interval(
-        self,
-        upper: Multihash,
-        lower: Multihash | None = None,
-        *,
-        ignore_missing_tail: bool = False,
-        limit: int = LONGEST_RUN,
-    ) -> Interval:
-        """Return the blocks after ``lower`` up to ``upper``; without ``lower``, the whole chain.
-
-        If the walk doesn't meet ``lower``: ``Diverged``, or the whole chain if that was requested.
-        """
-        way = (self._chain, upper, lower)
-        if (known := self._cache.interval(way)) is not None and len(known) <= limit:
-            return known
-        digests = bytearray()
-        tally = BlockTally()
-        try:
-            for _, block in self.walk(upper, lower, limit=limit):
-                digests += block.hash.digest
-                tally.take(block)
-        except Diverged:
-            if not ignore_missing_tail:
-                raise
-            return self.interval(upper, limit=limit)
-        found = Interval(bytes(digests), tally.plan)
-        self._cache.remember(way, found)
-        return found
-
-    def read(self, names: Iterable[Multihash]) -> Iterator[tuple[Multihash, bytes]]:
-        """Yield blocks in the given order, fetched in batches, each with its hash checked."""
-        left = iter(names)
-        while batch := list(islice(left, _BATCH)):
-            known = {name: self._cache.get(self._chain, name) for name in batch}
-            left_out = [name for name, data in known.items() if data is None]
-            found = self._store.get_many([self.block_path(name) for name in left_out])
-            known |= zip(left_out, found, strict=True)
-            for name in batch:
-                data = known[name]
-                assert data is not None
-                hashes.check_hash(Multihash.sha3_256(data), name)
-                yield name, data
-
     # --- Objects --------------------------------------------------------------------
 
-    def block_path(self, name: Multihash) -> str:
-        """Return the path of a block in the store."""
-        return f"{self._chain}{_BLOCKS}/{name.text}"
-
     def sizes(self, refs: Sequence[ObjectRef]) -> list[int | None]:
-        """Return the stored size of each object in bytes, ``None`` if it doesn't exist.
-
-        Few objects are requested one by one, concurrently. For many the folder is listed; the
-        listing stops when the folder is so large that single requests are cheaper.
-        """
+        """Return the stored size of each object in bytes, ``None`` if it doesn't exist."""
         paths = [self.place(ref) for ref in refs]
-        found = self._sizes(paths)
+        found = stored_sizes(self._store, paths)
         return [found.get(path) for path in paths]
 
     def missing(self, refs: Sequence[ObjectRef]) -> list[ObjectRef]:
@@ -410,7 +250,7 @@ class Dataset(ABC, Generic[B]):
 
     def _store_blocks(self, run: Run) -> None:
         wanted = {self.block_path(name): data for name, data in run}
-        there = self._sizes(list(wanted))
+        there = stored_sizes(self._store, list(wanted))
         new = iter([path for path, data in wanted.items() if there.get(path) != len(data)])
         while some := list(islice(new, _WRITTEN_AT_ONCE)):
             self._store.put_many({path: wanted[path] for path in some})
@@ -456,74 +296,6 @@ class Dataset(ABC, Generic[B]):
             head=last.text,
         )
 
-    # --- The store ------------------------------------------------------------------
-
-    def _head_text(self) -> bytes | None:
-        try:
-            return self._store.get_range(f"{self._chain}{HEAD}", 0, _HEAD_BYTES)
-        except ObjectNotFound:
-            return None
-
-    def _present_block(self, name: Multihash) -> bytes:
-        try:
-            return self.block(name)
-        except ObjectNotFound as error:
-            raise MissingFile(
-                f"a block of {self._name} is missing",
-                cause=name.text,
-                remedy=f"copy {self.block_path(name)} from a complete copy of the dataset",
-                hash=name.text,
-            ) from error
-
-    def _ahead(self, wanted: int) -> dict[str, bytes]:
-        """Return all blocks by path, if the folder has few and the walk needs most of them."""
-        paths: list[str] = []
-        size_bytes = 0
-        for info in self._store.list(f"{self._chain}{_BLOCKS}/"):
-            paths.append(info.path)
-            size_bytes += info.size_bytes
-            if len(paths) > wanted * _AHEAD_FACTOR or size_bytes > _AHEAD_BYTES:
-                return {}
-        try:
-            return dict(zip(paths, self._store.get_many(paths), strict=True))
-        except ObjectNotFound:
-            # Garbage collection deleted one meanwhile; the walk requests what it needs.
-            return {}
-
-    def _number(self, name: Multihash) -> int | None:
-        try:
-            return self.parse(self.block(name), name).sequence_number
-        except ObjectNotFound:
-            return None
-
-    def _sizes(self, paths: Sequence[str]) -> dict[str, int]:
-        """Return the sizes of the objects that exist."""
-        found: dict[str, int] = {}
-        left: list[str] = []
-        for folder, group in groupby(sorted(set(paths)), lambda path: path.rpartition("/")[0]):
-            wanted, lead = list(group), f"{folder}/" if folder else ""
-            left += wanted if len(wanted) <= _FEW else self._list(lead, wanted, found)
-        asked = zip(left, concurrently(self._size, left), strict=True)
-        return found | {path: size for path, size in asked if size is not None}
-
-    def _list(self, folder: str, wanted: list[str], found: dict[str, int]) -> list[str]:
-        """Add sizes from a listing to ``found``; return the names that it didn't reach."""
-        names, most = set(wanted), len(wanted) * _LISTED_PER_NAME
-        first, last = wanted[0], wanted[-1]
-        listing = self._store.list(folder, start_after=first[:-1] or None, stop_before=f"{last}0")
-        for count, info in enumerate(listing):
-            if count == most:
-                return [path for path in wanted if path >= info.path]
-            if info.path in names:
-                found[info.path] = info.size_bytes
-        return []
-
-    def _size(self, path: str) -> int | None:
-        try:
-            return self._store.head(path).size_bytes
-        except ObjectNotFound:
-            return None
-
 
 def _shown(ref: ObjectRef) -> str:
     return ref.hash.text if ref.path is None else ref.path
@@ -538,17 +310,6 @@ def digest_of(store: Store, path: str, chunk_bytes: int = DATASET_CHUNK_BYTES) -
         # A chunk shorter than requested is the last one.
         if len(chunk) < chunk_bytes:
             return digest
-
-
-def diverged(upper: Multihash, lower: Multihash | None) -> Diverged:
-    """Return the error for a walk that doesn't meet the other end's head."""
-    return Diverged(
-        "the two ends have different histories",
-        cause=f"{lower} isn't among the blocks before {upper}",
-        remedy=REPLACE,
-        head=upper.text,
-        tail=lower and lower.text,
-    )
 
 
 def conflict(claimed: Multihash | None, actual: Multihash | None) -> CommitConflict:

@@ -50,9 +50,9 @@ from lakeferry.storage import ObjectInfo, Store
 from lakeferry.storage.local_durability import PARTS_PREFIX, is_temporary
 from lakeferry.storage.parallel_calls import concurrently
 from lakeferry.transfer.chain.hashes import Algorithm, Multihash
-from lakeferry.transfer.datasets.dataset import HEAD
 from lakeferry.transfer.datasets.delta.delta_dataset import FIRST_PULL_CLAIM
 from lakeferry.transfer.datasets.odf import FOLDERS, OdfDataset
+from lakeferry.transfer.datasets.stored_chain import HEAD
 from lakeferry.transfer.repository.dataset_names import DELTA_LOG, OWN_FOLDER
 from lakeferry.transfer.repository.needed_objects import (
     DeltaReaching,

@@ -38,12 +38,13 @@ from lakeferry.table.misnamed import is_file
 from lakeferry.transfer.chain.hashes import Multihash
 from lakeferry.transfer.chain.odf_blocks import Seed
 from lakeferry.transfer.datasets.block_ranges import BlockCache
-from lakeferry.transfer.datasets.dataset import HEAD, DatasetFormat
+from lakeferry.transfer.datasets.dataset import DatasetFormat
 from lakeferry.transfer.datasets.delta.blocks_of_log import Choose
 from lakeferry.transfer.datasets.delta.delta_dataset import DeltaDataset
 from lakeferry.transfer.datasets.delta.publishing_commits import NEXT
 from lakeferry.transfer.datasets.delta.root_checkpoints import CHAIN_FOLDER
 from lakeferry.transfer.datasets.odf import FOLDERS, OdfDataset
+from lakeferry.transfer.datasets.stored_chain import HEAD
 from lakeferry.transfer.repository.dataset_names import (
     DELTA_LOG,
     OWN_FOLDER,

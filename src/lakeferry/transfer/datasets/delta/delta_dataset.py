@@ -63,7 +63,6 @@ from lakeferry.transfer.datasets import checkpoint_notes
 from lakeferry.transfer.datasets.block_ranges import BlockCache
 from lakeferry.transfer.datasets.checkpoint_notes import Beside
 from lakeferry.transfer.datasets.dataset import (
-    HEAD,
     Dataset,
     DatasetFormat,
     Judged,
@@ -71,7 +70,6 @@ from lakeferry.transfer.datasets.dataset import (
     PartEnds,
     Run,
     conflict,
-    diverged,
 )
 from lakeferry.transfer.datasets.delta import (
     forced_commit,
@@ -85,6 +83,8 @@ from lakeferry.transfer.datasets.delta.publishing_commits import Intent, RunPubl
 from lakeferry.transfer.datasets.delta.root_checkpoints import CHAIN_FOLDER
 from lakeferry.transfer.datasets.delta.version_blocks import LARGEST_VERSION_BLOCK_BYTES, DeltaBlock
 from lakeferry.transfer.datasets.odf import FOLDERS
+from lakeferry.transfer.datasets.stored_chain import HEAD, diverged
+from lakeferry.transfer.datasets.stored_sizes import stored_sizes
 
 FIRST_PULL_CLAIM = f"{CHAIN_FOLDER}/claim"
 """The mark of a table that is about to be created and has no version yet."""
@@ -371,7 +371,7 @@ class DeltaDataset(Dataset[DeltaBlock]):
 
     def _check_assumed(self, names: Sequence[str]) -> None:
         paths_there = [f"{self._prefix}{name}" for name in names]
-        found = self._sizes(paths_there)
+        found = stored_sizes(self._store, paths_there)
         missing = [name for name, path in zip(names, paths_there, strict=True) if path not in found]
         if missing:
             raise MissingFile(
