@@ -12,7 +12,8 @@ from lakeferry.api.move_list import MovedTable, Report
 from lakeferry.api.table import Plan
 from lakeferry.cli import redirect_list, redirect_pages
 from lakeferry.cli.output import Output
-from lakeferry.cli.redirect import DialectsType, _going_on, redirect
+from lakeferry.cli.redirect import redirect
+from lakeferry.cli.redirect_enable import DialectsType, _going_on
 from lakeferry.errors import Interrupted
 from lakeferry.redirect.no_redirect_rules import Rule
 from lakeferry.redirect.outcome import Outcome

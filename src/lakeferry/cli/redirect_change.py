@@ -1,0 +1,45 @@
+"""Changes a table's redirect for a command, and prints the result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from lakeferry.cli import progress
+from lakeferry.cli.options import Session
+from lakeferry.cli.redirect_pages import show_outcome, show_plan
+from lakeferry.config import Config
+
+if TYPE_CHECKING:
+    from lakeferry.api.table import Outcome, Plan, Table
+
+_AGAIN = "run the same command again: it continues from here"
+
+
+def change_redirect(
+    session: Session,
+    name: str,
+    settings: Config,
+    change: Callable[[Table, Mapping[str, Any]], Outcome | Plan],
+    before: Callable[[Table], None] = lambda _: None,
+) -> None:
+    """Change a table's redirect and print the result.
+
+    ``change`` gets the table, and the arguments of methods that move data; ``before`` may ask
+    the user something.
+    """
+    warnings: list[str] = []
+
+    def warn(text: str) -> None:
+        warnings.append(text)
+        session.output.warn(text)
+
+    session.output.after_interrupt = _AGAIN
+    table = session.table(name, settings, warn)
+    before(table)
+    with progress.watching(session.output) as observer:
+        result = change(table, {"engine": settings.engine, "observer": observer})
+    if isinstance(result, list):
+        show_plan(session.output, result, warnings)
+    else:
+        show_outcome(session.output, result, warnings)
