@@ -41,10 +41,12 @@ LARGEST_ANSWER_BYTES = 16 << 20
 _CHUNK_BYTES = 64 << 10
 _SLOWEST_BYTES_PER_S = 64 << 10
 _UNSATISFIABLE = 416
-_BUSY = frozenset({429, 502, 503, 504})
-_NOT_BEGUN = frozenset({429, 503})
+_TOO_MANY = 429
+_BUSY = frozenset({_TOO_MANY, 502, 503, 504})
+_NOT_BEGUN = frozenset({_TOO_MANY, 503})
 """Those that say that the request wasn't processed."""
 _SHOWN_CHARACTERS = 500
+_LESS_BUSY = "try again when the service is less busy"
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,6 +199,7 @@ class Rest:
     ) -> tuple[int, bytes]:
         """Send the request, with retries while the service is busy or unreachable."""
         url = f"{self.root}{path}" + (f"?{urlencode(query)}" if query else "")
+        remedy = f"check that it is running, and check {self._url_setting}"
         for pause_s in (*PAUSES_S, None):
             try:
                 status, content = self._send(method, url, headers, data, limit_bytes)
@@ -207,11 +210,13 @@ class Rest:
                 if status not in _BUSY or self.is_final(status, content):
                     return status, content
                 cause, begun = f"status {status}", status not in _NOT_BEGUN
+                if status == _TOO_MANY:
+                    remedy = _LESS_BUSY
             if once and begun:
                 break
             if pause_s is not None:
                 self._pause(pause_s)
-        raise self.unavailable(cause, f"check that it is running, and check {self._url_setting}")
+        raise self.unavailable(cause, remedy)
 
     def _send(
         self,
@@ -263,7 +268,7 @@ class Rest:
         if isinstance(reason, TimeoutError):
             return self.unavailable(
                 f"no answer within {self._timeout_s:g} seconds",
-                "try again when the service is less busy",
+                _LESS_BUSY,
             )
         return self.unavailable(str(reason) or type(reason).__name__)
 
