@@ -48,6 +48,7 @@ from lakeferry.protection.dropping import ListedFeature as ListedFeature
 from lakeferry.redirect import resolve as following
 from lakeferry.redirect.client_effects import ClientEffect as ClientEffect
 from lakeferry.redirect.client_effects import effects as effects
+from lakeferry.redirect.managed_commits import as_unmanaged
 from lakeferry.redirect.outcome import Outcome as Outcome
 from lakeferry.redirect.status import Status as Status
 from lakeferry.table import DeltaLog, live_files, unsupported
@@ -168,10 +169,10 @@ class Table(RedirectMethods, TransferMethods):
     def publish(self) -> PublishedCommits:
         """Publish the commits of a managed table that its catalog has accepted.
 
-        Also finds staged files that have lost their version and are older than the log's
-        retention; they may be deleted.
+        An old path that leads to the table is followed. Also finds staged files that have lost
+        their version and are older than the log's retention; they may be deleted.
         """
-        log = self._log()
+        log = self._log(follow=True)
         store = log.store
         if not isinstance(store, ManagedStore) or not store.asks_catalog:
             raise InvalidInput(
@@ -288,9 +289,13 @@ class Table(RedirectMethods, TransferMethods):
         the rows of every file. See :mod:`lakeferry.table.log_comparison`
         for what is equal.
         """
+        a, b = (TableSide(each._store, each.snapshot(follow=False)) for each in (self, other))
+        if a.store.asks_catalog != b.store.asks_catalog:
+            # What a move into the catalog has added is no difference.
+            a, b = (replace(each, snapshot=as_unmanaged(each.snapshot)) for each in (a, b))
         return verification.verify(
-            TableSide(self._store, self.snapshot(follow=False)),
-            TableSide(other._store, other.snapshot(follow=False)),
+            a,
+            b,
             digest=digest,
             rows=rows,
             engine=engine,

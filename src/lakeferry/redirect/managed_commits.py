@@ -23,6 +23,7 @@ from lakeferry.log.actions import CommitInfo, Metadata, Protocol
 from lakeferry.log.commit import Transaction
 from lakeferry.log.conflicts import Conflict
 from lakeferry.log.features import TABLE_ID_PROPERTY, implied_features
+from lakeferry.log.replay import Snapshot
 from lakeferry.redirect import redirect_commits, steps
 from lakeferry.redirect.managed_target import ManagedTarget
 from lakeferry.redirect.redirect_commits import Bare
@@ -106,12 +107,11 @@ def bare_at_target(
     )
 
 
-def without_requirements(metadata: Metadata) -> Metadata:
-    """Return metadata without the properties that a catalog decides about, for comparisons."""
-    kept = {
-        key: value for key, value in metadata.configuration.items() if key not in _OF_THE_CATALOG
-    }
-    return replace(metadata, configuration=kept)
+def as_unmanaged(snapshot: Snapshot) -> Snapshot:
+    """Return a snapshot without the properties that a catalog requires, for comparisons."""
+    configuration = snapshot.metadata.configuration
+    kept = {key: value for key, value in configuration.items() if key not in _OF_THE_CATALOG}
+    return replace(snapshot, metadata=replace(snapshot.metadata, configuration=kept))
 
 
 def info_at_target(bare: Bare, version: int, commit_info: CommitInfo | None) -> CommitInfo | None:

@@ -22,11 +22,9 @@ from lakeferry.errors import (
     TableNotFound,
 )
 from lakeferry.log.conflicts import Conflict
-from lakeferry.log.replay import Snapshot
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.redirect import (
     lineage,
-    managed_commits,
     read_entry,
     redirect_commits,
     settling,
@@ -36,6 +34,7 @@ from lakeferry.redirect.enable import enabling_commit
 from lakeferry.redirect.enable.preflight import FEW_CAN_OPEN, Request
 from lakeferry.redirect.entry import Redirect, RedirectTarget, TargetCommit, TargetKind
 from lakeferry.redirect.move import Move
+from lakeferry.redirect.managed_commits import as_unmanaged
 from lakeferry.redirect.outcome import Outcome
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.resolve import Resolver
@@ -232,7 +231,7 @@ def _compare(setting: Setting, source: DeltaLog, target: DeltaLog) -> None:
     setting.step(steps.compare(source.store.uri, target.store.uri))
     sides = [TableSide(each.store, each.snapshot()) for each in (source, target)]
     if target.store.asks_catalog:
-        sides = [replace(side, snapshot=_unmanaged(side.snapshot)) for side in sides]
+        sides = [replace(each, snapshot=as_unmanaged(each.snapshot)) for each in sides]
     found = compare_logs(*sides).differences
     if found.count:
         shown = ", ".join(
@@ -244,8 +243,3 @@ def _compare(setting: Setting, source: DeltaLog, target: DeltaLog) -> None:
             remedy="copy the table again; or give --unverified to redirect nevertheless",
             difference_count=found.count,
         )
-
-
-def _unmanaged(snapshot: Snapshot) -> Snapshot:
-    """Return a snapshot without the properties that a managed table has anyway."""
-    return replace(snapshot, metadata=managed_commits.without_requirements(snapshot.metadata))
