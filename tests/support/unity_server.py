@@ -140,7 +140,8 @@ class OurServer(ObedientServer):
     """The server, in a thread of its own, and how it can be told to behave.
 
     ``next_replies`` are given instead of answers, one each: a status and a body,
-    which may be bytes. ``silent`` keeps every answer back until it is cleared.
+    which may be bytes, and ``always`` is given to everybody. ``silent`` keeps every answer back
+    until it is cleared.
     ``credentials`` are what it hands out for places in a cloud, and
     ``forbidden`` the operations for which it hands out none. ``privileges`` are what the
     user of the token has on everything there is of a kind: OWNER is about tables, SCHEMA
@@ -165,6 +166,7 @@ class OurServer(ObedientServer):
         self.volumes: list[str] = []
         self.racing = False
         self.slow = False
+        self.always: Reply | None = None
         self.lost_answers = 0
         self.restricted: set[str] = set()
         self.begins_at_1 = False
@@ -190,6 +192,8 @@ class OurServer(ObedientServer):
                 self.add(self._begun.pop(0)[1])
             if self.next_replies:
                 return self.next_replies.popleft()
+            if self.always is not None:
+                return self.always
             if url.path == ME:
                 return self._me(headers.get("Accept") or "*/*")
             if not url.path.startswith(API):

@@ -329,7 +329,7 @@ class Redirects:
             named = RedirectTarget(TargetKind.UNITY, name=target.partition(":")[2])
             leads_to, place = named, ""
         else:
-            leads_to, place = self._target(target, location)
+            leads_to, place = self._target(target, location, exists=to_existing)
         moved = Data.EXISTING if to_existing else _chosen(Data, data, "--data")
         if moved is Data.EXISTING and not to_existing:
             raise InvalidInput("--data has to be copy or reference", remedy="use --to-existing")
@@ -347,7 +347,10 @@ class Redirects:
             managed,
         )
 
-    def _target(self, target: str, location: str | None) -> tuple[RedirectTarget, str]:
+    def _target(
+        self, target: str, location: str | None, *, exists: bool
+    ) -> tuple[RedirectTarget, str]:
+        """Return a target and its place; ``exists``: a table has to be there."""
         named = split_name(target)
         if named is None:
             place = normalise(target)
@@ -363,7 +366,7 @@ class Redirects:
         if location is not None:
             return leads_to, normalise(location)
         catalog = self._places.catalog(kind)
-        found = catalog.find(name)
+        found = catalog.get(name) if exists else catalog.find(name)
         if found is None:
             raise InvalidInput(
                 f"the catalog doesn't know where to put {name}",

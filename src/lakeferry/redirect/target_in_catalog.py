@@ -50,7 +50,9 @@ def find_in_catalog(
         ) from silent
     if found is None:
         remedy = lineage.way_out(source)
-        if target.table_id is None or lineage.is_recorded(redirect):
+        managed = redirect.journal is not None and redirect.journal.managed is not None
+        # The files of a managed table are gone, and no other one can be registered at its place.
+        if not managed and (target.table_id is None or lineage.is_recorded(redirect)):
             remedy = (
                 f"register the table's location again: lakeferry catalog register {target} "
                 f"LOCATION; {remedy}"

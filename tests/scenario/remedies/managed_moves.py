@@ -128,6 +128,32 @@ def a_long_property_is_made_shorter(witness: Witness) -> None:
 
 
 @follows(
+    "existing_target.py: redirect to its name: lakeferry redirect enable {} unity:{} --to-existing"
+)
+def a_copy_is_redirected_to_the_name_that_an_old_path_leads_to(witness: Witness) -> None:
+    table, copy = witness.lake.make("t"), witness.lake.make("copy")
+    with _unity() as (_, schema, variables):
+        witness.done(*_enable(witness, f"{schema}.t"), **variables)
+        words = ("redirect", "enable", copy)
+        witness.refused(*words, table, "--to-existing", **variables)
+        witness.done(*words, f"{schema}.t", "--to-existing", **variables)
+
+
+@follows(
+    "preflight.py: if it was moved there, 'lakeferry redirect disable' with its old path brings it "
+    "back; or copy it with 'lakeferry export' or 'lakeferry push' and its name"
+)
+def a_managed_table_is_copied_or_comes_back(witness: Witness) -> None:
+    table, new = witness.lake.make("t"), witness.lake.uri("new")
+    with _unity() as (_, schema, variables):
+        name = f"{schema}.t"
+        witness.done(*_enable(witness, name), **variables)
+        witness.refused("redirect", "enable", name, new, **variables)
+        witness.done("export", name, "--to", witness.lake.uri("out"), **variables)
+        witness.done("redirect", "disable", table, **variables)
+
+
+@follows(
     "resuming.py: leave out --name",
     "api/redirects.py: write unity:catalog.schema.table",
 )

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from lakeferry.catalogs import names
 from lakeferry.errors import (
+    CatalogManaged,
     LakeferryError,
     NotATable,
     NotEqual,
@@ -33,8 +34,8 @@ from lakeferry.redirect import (
 from lakeferry.redirect.enable import enabling_commit
 from lakeferry.redirect.enable.preflight import FEW_CAN_OPEN, Request
 from lakeferry.redirect.entry import Redirect, RedirectTarget, TargetCommit, TargetKind
-from lakeferry.redirect.move import Move
 from lakeferry.redirect.managed_commits import as_unmanaged
+from lakeferry.redirect.move import Move
 from lakeferry.redirect.outcome import Outcome
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.resolve import Resolver
@@ -130,7 +131,16 @@ def _check_target(setting: Setting, source: str, place: str) -> None:
     asked = setting.open_store(place).asks_catalog
     if asked:
         setting.warn(FEW_CAN_OPEN)
-    for each in resolver.check_leads_elsewhere(place, source, allow_managed=asked):
+    try:
+        chain = resolver.check_leads_elsewhere(place, source, allow_managed=asked)
+    except CatalogManaged as by_name:
+        if (name := by_name.fields.get("name")) is not None:
+            by_name.remedy = (
+                f"redirect to its name: lakeferry redirect enable {shell_safe(source)} "
+                f"unity:{name} --to-existing"
+            )
+        raise
+    for each in chain:
         state = setting.log(each).state()
         redirect = read_entry.read(state.protocol, state.metadata, each)
         if redirect is not None and redirect.state.refuses_writers:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lakeferry.errors import (
+    CatalogManaged,
     InvalidInput,
     ObjectNotFound,
     RedirectCycle,
@@ -114,12 +115,29 @@ def check_move(setting: Setting, request: Request, state: TableState) -> None:
 
 def check_table(setting: Setting, request: Request, state: TableState) -> None:
     """Refuse what :func:`check_move` refuses, except for the places."""
+    _check_unmanaged(setting, request, state)
     features.check_carriable(state.protocol)
     features.check_readable(state.protocol)
     features.check_writable(state.protocol)
     read_entry.check_no_stray(state.protocol, state.metadata, request.source)
     _check_dialects(request)
     _check_catalog(setting, request)
+
+
+def _check_unmanaged(setting: Setting, request: Request, state: TableState) -> None:
+    """Refuse to move a table that its catalog manages."""
+    managed = features.catalog_managed(state.protocol)
+    if managed and setting.open_store(request.source).asks_catalog:
+        raise CatalogManaged(
+            f"the table at {request.source} can't be moved from its catalog",
+            cause=f"it is a managed table ({', '.join(managed)}): no path leads to it that could "
+            "be redirected",
+            remedy="if it was moved there, 'lakeferry redirect disable' with its old path brings "
+            "it back; or copy it with 'lakeferry export' or 'lakeferry push' and its name",
+            features=list(managed),
+            name=None,
+            location=request.source,
+        )
 
 
 def _check_places(request: Request) -> None:

@@ -287,6 +287,7 @@ def test_a_table_that_was_dropped_is_refused_and_can_be_abandoned(replaced: bool
     with pytest.raises((RedirectTargetMissing, RedirectTargetReplaced)) as refused:
         disable(store)
     assert "--abandon-target" in (refused.value.remedy or "")
+    assert "catalog register" not in (refused.value.remedy or "")
     assert store.objects == before
     outcome = disable(store, WithdrawalOptions(abandon_target=True))
     assert (outcome.state, outcome.abandoned) == (RedirectState.NORMAL, True)
