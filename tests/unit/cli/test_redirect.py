@@ -15,6 +15,8 @@ from lakeferry.cli.output import Output
 from lakeferry.cli.redirect import redirect
 from lakeferry.cli.redirect_enable import DialectsType, _going_on
 from lakeferry.errors import Interrupted
+from lakeferry.redirect.enable.unfinished_move import Unfinished
+from lakeferry.redirect.managed_commits import MissingRequirements
 from lakeferry.redirect.no_redirect_rules import Rule
 from lakeferry.redirect.outcome import Outcome
 from lakeferry.redirect.states import RedirectState
@@ -97,6 +99,24 @@ def test_a_status_shows_its_rules(capsys: pytest.CaptureFixture[str]) -> None:
         "nightly\t",
         "warning: it is gone",
     ]
+
+
+def test_a_status_shows_what_a_move_adds_for_the_catalog(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lacking = MissingRequirements(("catalogManaged",), {"delta.checkpointPolicy": "v2"})
+    status = Status(
+        RedirectState.NORMAL,
+        *(None, (), None, {}, (), None, 5, None),
+        unfinished=Unfinished("unity:c.s.t", "writer-only", "copy", 1, 1024, False),
+        lacking=lacking,
+    )
+    redirect_pages.show_status(Output(json=False), status)
+    assert (
+        "copied so far: 1 file, 1.0 KiB\n"
+        "the move adds: the table features catalogManaged and the properties "
+        "delta.checkpointPolicy = v2\n"
+    ) in capsys.readouterr().out
 
 
 def test_a_report_is_a_line_for_each_move(capsys: pytest.CaptureFixture[str]) -> None:

@@ -127,6 +127,24 @@ def test_every_step_of_a_plan_has_a_sentence() -> None:
         ),
         (
             {
+                "op": "create",
+                "name": "unity:c.s.t",
+                "table": "T",
+                "features": ["catalogManaged"],
+                "properties": {"delta.checkpointPolicy": "v2"},
+            },
+            (
+                "would create the managed table unity:c.s.t at T, and add what its catalog "
+                "requires: the table features catalogManaged and the properties "
+                "delta.checkpointPolicy = v2"
+            ),
+        ),
+        (
+            {"op": "create", "name": "unity:c.s.t", "table": "T", "features": [], "properties": {}},
+            "would create the managed table unity:c.s.t at T",
+        ),
+        (
+            {
                 "op": "add_features",
                 "table": "T",
                 "features": ["f"],
