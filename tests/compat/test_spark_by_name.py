@@ -34,7 +34,7 @@ import lakeferry
 from lakeferry import spark as modern
 from lakeferry.errors import CatalogManaged, RedirectNotFollowed
 from lakeferry.redirect.resolve import Resolution, resolve_table
-from lakeferry.spark import client, session_catalogs
+from lakeferry.spark import session_catalogs, session_tables
 from lakeferry.storage import normalise
 from tests.support import spark_reads
 from tests.support.shares import Share
@@ -129,7 +129,7 @@ def world(
             found = answers.get(uri.rstrip("/"))
             return found if found is not None else resolve_table(uri, **options)
 
-        patch.setattr(client, "resolve_table", answer)
+        patch.setattr(session_tables, "resolve_table", answer)
 
         def made(
             before: Before = lambda *_: None,
@@ -587,7 +587,9 @@ def elsewhere(
     def leading(name: str, place: str) -> tuple[SparkSession, str]:
         found = Resolution(normalise(old), normalise(place), redirected=True, name=name)
         monkeypatch.setattr(
-            client, "resolve_table", lambda *_, **__: replace(found, managed=("catalogManaged",))
+            session_tables,
+            "resolve_table",
+            lambda *_, **__: replace(found, managed=("catalogManaged",)),
         )
         return session, old
 

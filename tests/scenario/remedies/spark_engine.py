@@ -90,8 +90,8 @@ def a_session_without_a_driver_reads_the_place_itself(witness: Witness) -> None:
 
 
 @follows(
-    "client.py: Lakeferry reads the log itself, with credentials from the environment: give it "
-    "other credentials with install(spark, storage_options={…})",
+    "session_tables.py: Lakeferry reads the log itself, with credentials from the environment: give"
+    " it other credentials with install(spark, storage_options={…})",
     starts=SPARK,
 )
 def a_session_is_given_the_credentials_of_the_log(witness: Witness) -> None:
