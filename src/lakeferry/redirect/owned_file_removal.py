@@ -41,95 +41,90 @@ class FileRemoval:
         published: Callable[[], bool],
         keep: frozenset[str] = frozenset(),
     ) -> tuple[str, ...]:
-        """Delete what was brought to the target, as :func:`remove_copies` does."""
-        return remove_copies(source, target, still, published, keep)
+        """Delete a move's copies at the target: staged files first, then the log, then the data.
+
+        Returns the names of the files that stay because they aren't the move's. Unless we have
+        ``published`` it, a log's beginning isn't ours either; that is asked when nothing more can
+        be published. ``still`` is asked before each wave whether the place is ours.
+        """
+        store = target.store
+        log_staging.delete(store, list(log_staging.staged_files(store)), still)
+        begins = published()
+        openable: list[str] = []
+        rest: list[str] = []
+        others: list[str] = []
+        for name in store.entries(f"{paths.LOG_DIR}/"):
+            if name in keep or name.startswith(f"{log_staging.STAGING_FOLDER}/"):
+                continue
+            opens = _opens(name)
+            if not _is_of_log(name) or (opens and not begins):
+                others.append(name)
+            else:
+                (openable if opens else rest).append(name)
+        log_staging.delete(store, openable, still)
+        log_staging.delete(store, rest, still)
+        kept = _delete_data(store, lambda: brought_names(source), still)
+        if still():
+            # Nobody else has written here yet.
+            _drop_parts(store, _END_OF_TIME_MS)
+        return (*others[:KEPT_SHOWN], *kept)[:KEPT_SHOWN]
 
     def remove_table(
         self, target: DeltaLog, source: DeltaLog, move_id: str | None, still: Callable[[], bool]
     ) -> tuple[str, ...]:
-        """Delete a locked table, as :func:`remove_table` does."""
-        return remove_table(target, source, move_id, still)
+        """Delete a locked table; return the names of the files in its folder that aren't its own.
+
+        ``still`` is asked before each wave whether the table is still the locked one.
+        What opens it goes first: half a table without its lock would be a trap. The rest of its
+        log goes last: the lock in it tells whoever goes on that the table is to be deleted. As
+        its log can't be read any more then, the names of its files are written down before.
+        """
+        store = target.store
+        list_of_names = _list_of_names(move_id)
+        owned = _written_down(store, list_of_names)
+        if owned is None:
+            owned = _owned_names(target, source)
+            store.put(list_of_names, _encoded(owned))
+        # By entries: what a link leads to isn't at the target, even if it is the log's folder.
+        inside = list(store.entries(paths.LOG_DIR))
+        opens = [name for name in inside if name == paths.LOG_DIR or _opens(name)]
+        log_staging.delete(store, opens, still)
+        if paths.LOG_DIR in opens:
+            # The link to the log is deleted, so the lock can't be looked at any more.
+            still = _always
+        kept = _delete_data(store, lambda: owned, still)
+        log = [name for name in store.entries(f"{paths.LOG_DIR}/") if _is_of_log(name)]
+        # The lock is the newest commit, so it goes last of all.
+        commits = [
+            name for name in log if (file := paths.parse(name)) and file.kind is LogFileKind.COMMIT
+        ]
+        if not still():
+            return ()
+        log_staging.delete(store, [*sorted(set(log) - set(commits)), *commits])
+        others = islice(store.entries(f"{paths.LOG_DIR}/"), KEPT_SHOWN)
+        store.prune("")
+        return (*others, *kept)[:KEPT_SHOWN]
 
     def sweep(self, store: Store, opening: str) -> None:
-        """Delete unfinished files, as :func:`sweep` does."""
-        sweep(store, opening)
+        """Delete what a process that was killed has left of files that it was writing.
 
-
-def remove_copies(
-    source: DeltaLog,
-    target: DeltaLog,
-    still: Callable[[], bool],
-    published: Callable[[], bool],
-    keep: frozenset[str] = frozenset(),
-) -> tuple[str, ...]:
-    """Delete a move's copies at the target: staged files first, then the log, then the data.
-
-    Returns the names of the files that stay because they aren't the move's. Unless we have
-    ``published`` it, a log's beginning isn't ours either; that is asked when nothing more can
-    be published. ``still`` is asked before each wave whether the place is ours.
-    """
-    store = target.store
-    log_staging.delete(store, list(log_staging.staged_files(store)), still)
-    begins = published()
-    openable: list[str] = []
-    rest: list[str] = []
-    others: list[str] = []
-    for name in store.entries(f"{paths.LOG_DIR}/"):
-        if name in keep or name.startswith(f"{log_staging.STAGING_FOLDER}/"):
-            continue
-        opens = _opens(name)
-        if not _is_of_log(name) or (opens and not begins):
-            others.append(name)
-        else:
-            (openable if opens else rest).append(name)
-    log_staging.delete(store, openable, still)
-    log_staging.delete(store, rest, still)
-    kept = _delete_data(store, lambda: brought_names(source), still)
-    if still():
-        # Nobody else has written here yet.
-        _drop_parts(store, _END_OF_TIME_MS)
-    return (*others[:KEPT_SHOWN], *kept)[:KEPT_SHOWN]
-
-
-def remove_table(
-    target: DeltaLog, source: DeltaLog, move_id: str | None, still: Callable[[], bool]
-) -> tuple[str, ...]:
-    """Delete a locked table; return the names of the files in its folder that aren't its own.
-
-    ``still`` is asked before each wave whether the table is still the locked one.
-    What opens it goes first: half a table without its lock would be a trap. The rest of its
-    log goes last: the lock in it tells whoever goes on that the table is to be deleted. As
-    its log can't be read any more then, the names of its files are written down before.
-    """
-    store = target.store
-    list_of_names = _list_of_names(move_id)
-    owned = _written_down(store, list_of_names)
-    if owned is None:
-        owned = _owned_names(target, source)
-        store.put(list_of_names, _encoded(owned))
-    # By entries: what a link leads to isn't at the target, even if it is the log's folder.
-    inside = list(store.entries(paths.LOG_DIR))
-    opens = [name for name in inside if name == paths.LOG_DIR or _opens(name)]
-    log_staging.delete(store, opens, still)
-    if paths.LOG_DIR in opens:
-        # The link to the log is deleted, so the lock can't be looked at any more.
-        still = _always
-    kept = _delete_data(store, lambda: owned, still)
-    log = [name for name in store.entries(f"{paths.LOG_DIR}/") if _is_of_log(name)]
-    # The lock is the newest commit, so it goes last of all.
-    commits = [
-        name for name in log if (file := paths.parse(name)) and file.kind is LogFileKind.COMMIT
-    ]
-    if not still():
-        return ()
-    log_staging.delete(store, [*sorted(set(log) - set(commits)), *commits])
-    others = islice(store.entries(f"{paths.LOG_DIR}/"), KEPT_SHOWN)
-    store.prune("")
-    return (*others, *kept)[:KEPT_SHOWN]
+        Uploads in parts that were begun after the commit that opened the target are other writers'.
+        """
+        with suppress(ObjectNotFound):
+            # A managed table's commit gets its file later, but says when it was made.
+            lines = Lines()
+            lines.read(store.get(opening), opening)
+            made_ms = lines.commit_info.in_commit_timestamp if lines.commit_info else None
+            modified_ms = store.head(opening).modified_ms
+            _drop_parts(store, modified_ms if made_ms is None else min(modified_ms, made_ms))
+        if split(store.uri).scheme == "file":
+            log_staging.delete(
+                store, (name for name in store.entries("") if log_staging.is_unnamed(name))
+            )
 
 
 def other_files(target: DeltaLog, source: DeltaLog, move_id: str | None) -> list[str]:
-    """Return the first names in a table's folder that :func:`remove_table` would keep."""
+    """Return the first names in a table's folder that its removal would keep."""
     store = target.store
     owned = _written_down(store, _list_of_names(move_id))
     owned = _owned_names(target, source) if owned is None else owned
@@ -212,24 +207,6 @@ def _delete_data(
         if len(kept) < KEPT_SHOWN:
             kept += there.filter(pc.invert(ours)).to_pylist()[: KEPT_SHOWN - len(kept)]
     return kept
-
-
-def sweep(store: Store, opening: str) -> None:
-    """Delete what a process that was killed has left of files that it was writing.
-
-    Uploads in parts that were begun after the commit that opened the target are other writers'.
-    """
-    with suppress(ObjectNotFound):
-        # A managed table's commit gets its file later, but says when it was made.
-        lines = Lines()
-        lines.read(store.get(opening), opening)
-        made_ms = lines.commit_info.in_commit_timestamp if lines.commit_info else None
-        modified_ms = store.head(opening).modified_ms
-        _drop_parts(store, modified_ms if made_ms is None else min(modified_ms, made_ms))
-    if split(store.uri).scheme == "file":
-        log_staging.delete(
-            store, (name for name in store.entries("") if log_staging.is_unnamed(name))
-        )
 
 
 def _drop_parts(store: Store, before_ms: int) -> None:

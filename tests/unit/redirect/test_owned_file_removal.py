@@ -7,7 +7,7 @@ import json
 import pytest
 
 from lakeferry.errors import StorageUnavailable
-from lakeferry.redirect.owned_file_removal import sweep
+from lakeferry.redirect.owned_file_removal import FileRemoval
 from tests.support.clock import ManualClock
 from tests.support.stores import DictStore
 
@@ -38,18 +38,18 @@ def opened(made_ms: int | None, modified_ms: int) -> _WithUploads:
 def test_uploads_that_were_begun_after_the_opening_stay(made_ms: int | None) -> None:
     # A managed table's commit is copied to its name when it is published.
     store = opened(made_ms, modified_ms=10_000)
-    sweep(store, OPENING)
+    FileRemoval().sweep(store, OPENING)
     assert store.before_ms == min(made_ms or 10_000, 10_000)
 
 
 def test_uploads_stay_where_nobody_may_list_them() -> None:
     store = opened(None, 10_000)
     store.refuses = True
-    sweep(store, OPENING)
+    FileRemoval().sweep(store, OPENING)
     assert store.before_ms is None
 
 
 def test_a_target_without_its_opening_commit_keeps_its_uploads() -> None:
     store = _WithUploads()
-    sweep(store, OPENING)
+    FileRemoval().sweep(store, OPENING)
     assert store.before_ms is None

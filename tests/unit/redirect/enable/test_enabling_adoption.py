@@ -150,7 +150,9 @@ def test_a_move_is_taken_back_without_following_links(tmp_path: Path) -> None:
     before = {entry.path for entry in old.list("")}
     links = ["_delta_log/link", "p=1"]
     old_log, new_log = DeltaLog(old), DeltaLog(new)
-    kept = owned_file_removal.remove_copies(old_log, new_log, lambda: True, lambda: True)
+    kept = owned_file_removal.FileRemoval().remove_copies(
+        old_log, new_log, lambda: True, lambda: True
+    )
     assert list(kept) == links
     assert {entry.path for entry in old.list("")} == before
     assert [path.name for path in precious.iterdir()] == [f"{1:020d}.json"]
