@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from support.measure import Bar, child, compare, counted, report
+from support.random_tables import random_table
 
 if TYPE_CHECKING:
     from lakeferry.engine import Engine
@@ -82,7 +83,7 @@ def counts(files: int, size_bytes: int, folder: Path) -> tuple[int, Counter[str]
     """Return how many bytes a copy of so many files brings, and what it asks of the stores."""
     from lakeferry.engines.local_engine import LocalEngine
 
-    make_table(folder / "old", files, size_bytes)
+    random_table(folder / "old", (files, size_bytes))
     with LocalEngine() as engine, counted() as calls:
         return copy(engine, str(folder / "old"), str(folder / "new"), {}), calls
 
@@ -112,29 +113,6 @@ def peer(argument: str) -> Callable[[], object]:
     return work
 
 
-def make_table(folder: Path, files: int, size_bytes: int) -> None:
-    """Write a table of so many files of random bytes, in one commit."""
-    log = folder / "_delta_log"
-    log.mkdir(parents=True)
-    metadata = {
-        "id": str(uuid.uuid4()),
-        "format": {"provider": "parquet", "options": {}},
-        "schemaString": '{"type":"struct","fields":[]}',
-        "partitionColumns": [],
-        "configuration": {},
-    }
-    lines: list[dict[str, object]] = [
-        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
-        {"metaData": metadata},
-    ]
-    for number in range(files):
-        name = f"part-{number:05d}.parquet"
-        (folder / name).write_bytes(os.urandom(size_bytes))
-        add = {"path": name, "partitionValues": {}, "size": size_bytes, "modificationTime": 0}
-        lines.append({"add": {**add, "dataChange": True}})
-    (log / f"{0:020d}.json").write_text("\n".join(map(json.dumps, lines)))
-
-
 def main() -> int:
     child({"ours": ours, "peer": peer})
     runs = int(sys.argv[1]) if len(sys.argv) > 1 else 3
@@ -144,11 +122,11 @@ def main() -> int:
     bars = []
     with tempfile.TemporaryDirectory(prefix="lakeferry-bench-") as scratch:
         folder = Path(scratch)
-        make_table(folder / "tiny", 2, 10)
+        random_table(folder / "tiny", (2, 10))
         with servers.versitygw(components.require("versitygw"), folder / "s3") as server:
             for name, (files, size_bytes, flags) in CASES.items():
                 source = folder / f"{files}"
-                make_table(source, files, size_bytes)
+                random_table(source, (files, size_bytes))
                 bucket = server.create_bucket(f"bench-{files}")
                 job = json.dumps(
                     asdict(Job(str(source), bucket.name, bucket.storage_options, flags))

@@ -22,19 +22,20 @@ import socket
 import statistics
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 from support.measure import CHILD, Bar, child, counted, report
+from support.object_store import s3_server
+from support.random_tables import commit_of, random_table
 
 ROOT = Path(__file__).resolve().parents[1]
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
@@ -82,7 +83,9 @@ def counts(source: str, target: str, files: int) -> tuple[dict[str, int], Counte
     store = open_store(source)
     for number in range(files):
         store.put(f"part-{number}.parquet", b"x" * KIB)
-    store.put(f"_delta_log/{0:020d}.json", log_of({f"part-{n}.parquet": KIB for n in range(files)}))
+    store.put(
+        f"_delta_log/{0:020d}.json", commit_of({f"part-{n}.parquet": KIB for n in range(files)})
+    )
     with counted() as calls:
         done = ours(json.dumps(asdict(Job(source, target, {}))))()
     assert isinstance(done, dict)
@@ -133,49 +136,6 @@ def cp(argument: str) -> Callable[[], object]:
 RUNNERS = {"ours": ours, "rclone": rclone, "cp": cp}
 
 
-# --- Tables --------------------------------------------------------------------------------
-
-
-def log_of(sizes: Mapping[str, int]) -> bytes:
-    """Return the one commit of a table with these files."""
-    metadata = {
-        "id": str(uuid.uuid4()),
-        "format": {"provider": "parquet", "options": {}},
-        "schemaString": '{"type":"struct","fields":[]}',
-        "partitionColumns": [],
-        "configuration": {},
-    }
-    adds = (
-        {
-            "add": {
-                "path": name,
-                "partitionValues": {},
-                "size": size,
-                "modificationTime": 0,
-                "dataChange": True,
-            }
-        }
-        for name, size in sizes.items()
-    )
-    protocol = {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}
-    return "\n".join(map(json.dumps, [protocol, {"metaData": metadata}, *adds])).encode()
-
-
-def make_table(folder: Path, *kinds: tuple[int, int]) -> Path:
-    """Write a table on local disk: for each kind so many files of that size."""
-    (folder / "_delta_log").mkdir(parents=True)
-    sizes: dict[str, int] = {}
-    for files, size_bytes in kinds:
-        for number in range(files):
-            name = f"part-{size_bytes}-{number:05d}.parquet"
-            sizes[name] = size_bytes
-            with (folder / name).open("wb") as file:
-                for start in range(0, size_bytes, MIB):
-                    file.write(os.urandom(min(MIB, size_bytes - start)))
-    (folder / "_delta_log" / f"{0:020d}.json").write_bytes(log_of(sizes))
-    return folder
-
-
 # --- Runs ----------------------------------------------------------------------------------
 
 
@@ -195,7 +155,7 @@ class Field:
 
     def fill(self, target: str, *kinds: tuple[int, int]) -> None:
         """Make a table on S3; rclone uploads it, so that its objects have what S3 gives them."""
-        made = make_table(self.scratch / uuid.uuid4().hex, *kinds)
+        made = random_table(self.scratch / uuid.uuid4().hex, *kinds)
         rclone(json.dumps(asdict(Job(str(made), target, self.options))))()
         log = Path("_delta_log") / f"{0:020d}.json"
         (self.local(target) / log).parent.mkdir()
@@ -235,18 +195,7 @@ class Field:
 @contextmanager
 def field() -> Iterator[Field]:
     """Run versitygw with one bucket, over https."""
-    from tests.support import certificates, components, servers
-
-    binary = components.require("versitygw")
-    with ExitStack() as held:
-        scratch = Path(
-            held.enter_context(tempfile.TemporaryDirectory(dir=os.environ.get("LAKEFERRY_BENCH")))
-        )
-        known = certificates.certificate(scratch / "certificate")
-        os.environ |= known.environment()
-        server = held.enter_context(
-            servers.versitygw(binary, scratch, certificate=known, keeps_connections=True)
-        )
+    with s3_server(keeps_connections=True) as (server, scratch):
         bucket = server.create_bucket(BUCKET)
         yield Field(scratch, scratch / "buckets", bucket.storage_options)
 
@@ -314,7 +263,7 @@ def disk(place: Field, runs: int) -> list[Bar]:
     """Files on local disk."""
     bars = []
     for what, kind in (("20,000 x 4 KiB", SMALL["disk"]), ("2 x 2 GiB", LARGE["disk"])):
-        source = make_table(place.scratch / f"disk-{kind[0]}", kind)
+        source = random_table(place.scratch / f"disk-{kind[0]}", kind)
         seconds = place.against("cp", str(source), str(place.scratch / "copy"), runs)
         bars.append(Bar(f"disk to disk, {what}, to cp and sync", *seconds, "s", 1.2))
         shutil.rmtree(source)
@@ -328,7 +277,7 @@ def _streamed(place: Field, runs: int, *, up: bool) -> list[Bar]:
         source = str(place.scratch / name) if up else f"s3://{BUCKET}/{name}"
         target = f"s3://{BUCKET}/copy" if up else str(place.scratch / "copy")
         if up:
-            make_table(Path(source), kind)
+            random_table(Path(source), kind)
         else:
             place.fill(source, kind)
         way = "disk to S3" if up else "S3 to disk"

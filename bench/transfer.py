@@ -42,6 +42,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from support.measure import Bar, child, compare, counted, report
+from support.object_store import s3_server
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -173,19 +174,7 @@ class Served:
 @contextmanager
 def s3() -> Iterator[dict[str, str]]:
     """Run versitygw with one bucket, over https; give the environment of its clients."""
-    from tests.support import certificates, components, servers
-
-    binary = components.require("versitygw")
-    with ExitStack() as held:
-        folder = Path(
-            held.enter_context(tempfile.TemporaryDirectory(dir=os.environ.get("LAKEFERRY_BENCH")))
-        )
-        known = certificates.certificate(folder / "certificate")
-        # Whatever is started from here on trusts it.
-        os.environ |= known.environment()
-        server = held.enter_context(
-            servers.versitygw(binary, folder, certificate=known, keeps_connections=True)
-        )
+    with s3_server() as (server, _):
         server.create_bucket("bench")
         yield {**server.environment(), "S3_ENDPOINT_URL": server.endpoint}
 
