@@ -75,6 +75,15 @@ def in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(multipart, "_PAUSES_S", (0.01,) * 5)
 
 
+def part_of(seen: SeenRequest) -> str:
+    """Return the number of the part that a request is about; empty for others."""
+    return parse_qs(urlsplit(seen.target).query).get("partNumber", [""])[0]
+
+
+def joins_parts(seen: SeenRequest) -> bool:
+    return seen.method == "POST" and "uploadId=" in seen.target
+
+
 def uploads_below(store: Store) -> int:
     """Count the unfinished uploads at a place."""
     return store.drop_parts(1 << 60)
@@ -156,8 +165,7 @@ class TestOnS3:
         replaced: list[bool] = []
 
         def replace(seen: SeenRequest) -> Spoil | None:
-            query = parse_qs(urlsplit(seen.target).query)
-            if query.get("partNumber") == ["2"] and not replaced:
+            if part_of(seen) == "2" and not replaced:
                 replaced.append(True)
                 direct.put("large", random.randbytes(12 * MIB))
             return None
@@ -175,8 +183,7 @@ class TestOnS3:
         source.put("large", random.randbytes(12 * MIB))
 
         def refuse(seen: SeenRequest) -> Spoil | None:
-            query = parse_qs(urlsplit(seen.target).query)
-            return Spoil.STATUS_500 if query.get("partNumber") == [part] else None
+            return Spoil.STATUS_500 if part_of(seen) == part else None
 
         proxy.rule = refuse
         with pytest.raises(StorageUnavailable):
@@ -194,12 +201,7 @@ class TestOnS3:
         lost: list[str] = []
 
         def lose(seen: SeenRequest) -> Spoil | None:
-            query = parse_qs(urlsplit(seen.target).query)
-            is_meant = (
-                query.get("partNumber") == ["2"]
-                if verb == "part"
-                else seen.method == "POST" and "uploadId" in query
-            )
+            is_meant = part_of(seen) == "2" if verb == "part" else joins_parts(seen)
             if is_meant and not lost:
                 lost.append(seen.target)
                 return Spoil.LOSE_ANSWER
@@ -219,12 +221,11 @@ class TestOnS3:
         source.put("x", random.randbytes(1000 if what == "copy" else 12 * MIB))
 
         def lie(seen: SeenRequest) -> Spoil | None:
-            query = parse_qs(urlsplit(seen.target).query)
             meant = {
                 "copy": seen.method == "PUT",
                 "beginning": seen.method == "POST" and "uploads=" in seen.target,
-                "last part": query.get("partNumber") == ["3"],
-                "joining": seen.method == "POST" and "uploadId" in query,
+                "last part": part_of(seen) == "3",
+                "joining": joins_parts(seen),
             }
             return Spoil.STATUS_200 if meant[what] else None
 
@@ -277,7 +278,7 @@ class TestOnS3:
         part = {"2": 5}
 
         def busy(seen: SeenRequest) -> Spoil | None:
-            number = parse_qs(urlsplit(seen.target).query).get("partNumber", [""])[0]
+            number = part_of(seen)
             part[number] = part.get(number, 0) - 1
             return Spoil.STATUS_503 if part[number] >= 0 else None
 
