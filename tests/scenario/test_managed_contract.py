@@ -360,14 +360,14 @@ def test_there_are_credentials_for_the_place(unity: UnityServer) -> None:
     api, place = table.api, table.staging.location
     for found in (
         table.staging.storage_credentials,
-        api.staging_credentials(table.staging.table_id),
-        api.credentials(table.name),
-        api.credentials(table.name, write=False),
+        api.issued.for_staging_table(table.staging.table_id),
+        api.issued.for_table(table.name),
+        api.issued.for_table(table.name, write=False),
     ):
         (one,) = found or ()
         assert (one.prefix, dict(one.config), one.expiration_time_ms) == (place, {}, None)
-    assert [one.operation for one in api.credentials(table.name)] == ["READ_WRITE"]
-    (one,) = api.path_credentials(f"{place}/_delta_log")
+    assert [one.operation for one in api.issued.for_table(table.name)] == ["READ_WRITE"]
+    (one,) = api.issued.for_path(f"{place}/_delta_log")
     assert dict(one.config) == {}
 
 

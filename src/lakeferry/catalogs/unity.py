@@ -289,7 +289,7 @@ class UnityCatalog(EditableCatalog):
         if split(table.location).scheme == "file":
             return CatalogAccess()
         try:
-            issued = self._delta.external_credentials(table.location, table.table_id)
+            issued = self._delta.issued.for_external_table(table.location, table.table_id)
         except Forbidden:
             return CatalogAccess()
         found = issued_for(table.location, issued)

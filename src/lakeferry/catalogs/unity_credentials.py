@@ -104,7 +104,7 @@ class StagingCredentialSource(UnityCredentialSource):
     table_id: str
 
     def _ask(self, api: UnityDelta) -> VendedCredentials | None:
-        return issued_for(self.location, api.staging_credentials(self.table_id))
+        return issued_for(self.location, api.issued.for_staging_table(self.table_id))
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class TableCredentialSource(UnityCredentialSource):
         found: tuple[StorageCredential, ...] = ()
         forbidden: Forbidden | None = None
         try:
-            found = api.credentials(self.table_name, write=self.write)
+            found = api.issued.for_table(self.table_name, write=self.write)
         except TableNotFound:
             pass
         except Forbidden as hidden:
@@ -127,7 +127,7 @@ class TableCredentialSource(UnityCredentialSource):
             forbidden = hidden
         fitting = issued_for(self.location, found)
         if fitting is None and (name := self._name(api)) is not None:
-            return issued_for(self.location, api.credentials(name, write=self.write))
+            return issued_for(self.location, api.issued.for_table(name, write=self.write))
         if forbidden is not None:
             raise forbidden
         return fitting
@@ -144,7 +144,9 @@ class ExternalCredentialSource(UnityCredentialSource):
     table_id: str
 
     def _ask(self, api: UnityDelta) -> VendedCredentials | None:
-        return issued_for(self.location, api.external_credentials(self.location, self.table_id))
+        return issued_for(
+            self.location, api.issued.for_external_table(self.location, self.table_id)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +156,7 @@ class PathCredentialSource(UnityCredentialSource):
     write: bool = True
 
     def _ask(self, api: UnityDelta) -> VendedCredentials | None:
-        return issued_for(self.location, api.path_credentials(self.location, write=self.write))
+        return issued_for(self.location, api.issued.for_path(self.location, write=self.write))
 
 
 def _folder(location: str) -> str:

@@ -20,25 +20,21 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from enum import Enum
-from typing import Any, TypeVar
-from urllib.parse import quote
 
 import msgspec
 
-from lakeferry.catalogs.catalog import check_table_name
 from lakeferry.catalogs.catalog_rest import TIMEOUT_S, Answer
 from lakeferry.catalogs.managed_tables import PRIVATE_LEAD
 from lakeferry.catalogs.unity_address import UNITY_TOKEN, UNITY_URL, unity_from, unity_root
+from lakeferry.catalogs.unity_delta_credentials import UnityDeltaCredentials
 from lakeferry.catalogs.unity_delta_messages import (
     ApiConfig,
     LoadedTable,
     NewTable,
     StagingTable,
-    StorageCredential,
-    StorageCredentials,
     Update,
 )
 from lakeferry.catalogs.unity_delta_rest import (
@@ -50,8 +46,12 @@ from lakeferry.catalogs.unity_delta_rest import (
     OTHER_TABLE,
     DeltaRest,
     error_type,
+    name_parts_of,
+    privileges_to_use,
+    schema_path,
+    table_path,
 )
-from lakeferry.catalogs.unity_listing import find_name, list_tables
+from lakeferry.catalogs.unity_listing import find_name
 from lakeferry.errors import (
     CatalogUnavailable,
     CommitConflict,
@@ -62,15 +62,11 @@ from lakeferry.errors import (
     TableNotFound,
 )
 
-_T = TypeVar("_T")
-
 _LISTING_REQUESTS = 500
 """How many pages are searched for a renamed table before we give up."""
 
 _SETTLING_S = (0.5, 1.0, 2.0, 4.0)
 """Pauses between looks at a table whose creation or renaming got no answer."""
-_PAGES_OF_ONE_NAME = 20
-"""How many pages of a schema are searched for several tables of one name."""
 
 
 class UpdateRefusal(Enum):
@@ -102,6 +98,7 @@ class UnityDelta:
             timeout_s=timeout_s,
             pause=pause,
         )
+        self.issued = UnityDeltaCredentials(self.rest)
         self._pause = pause
         self._listing_requests = listing_requests
         self._configs: dict[str, ApiConfig] = {}
@@ -124,45 +121,37 @@ class UnityDelta:
         if (known := self._configs.get(catalog)) is not None:
             return known
         query = {"catalog": catalog, "protocol-versions": "1.0"}
-        with self._privileges(f"use the catalog {catalog}", f"USE CATALOG on {catalog}", catalog):
+        with self.rest.privileges(
+            f"use the catalog {catalog}", f"USE CATALOG on {catalog}", catalog
+        ):
             answer = self.rest.ask("GET", f"{LEAD}/config", query=query)
         if error_type(answer) in MISSING:
             raise self.rest.missing(catalog)
-        self._configs[catalog] = self._read(answer, ApiConfig, catalog)
+        self._configs[catalog] = self.rest.content_of(answer, ApiConfig, catalog)
         return self._configs[catalog]
 
     def create_staging_table(self, name: str) -> StagingTable:
         """Allocate an id and a place for a new table. Each call allocates another one."""
-        catalog, schema, table = _parts(name)
+        catalog, schema, table = name_parts_of(name)
         self.config(catalog)
-        needed = f"{_uses(name)}, and CREATE TABLE on {catalog}.{schema}"
-        with self._privileges(f"allocate a place for {name}", needed, name):
-            path = f"{_schema(name)}/staging-tables"
+        needed = f"{privileges_to_use(name)}, and CREATE TABLE on {catalog}.{schema}"
+        with self.rest.privileges(f"allocate a place for {name}", needed, name):
+            path = f"{schema_path(name)}/staging-tables"
             answer = self.rest.ask("POST", path, body={"name": table})
         if error_type(answer) in MISSING:
             raise self._no_schema(catalog, schema)
-        return self._read(answer, StagingTable, name)
-
-    def staging_credentials(self, table_id: str) -> tuple[StorageCredential, ...]:
-        """Return credentials for a staging table's place, also after its table was created.
-
-        They are issued only to the user who allocated it.
-        """
-        path = f"{LEAD}/staging-tables/{quote(table_id, safe='')}/credentials"
-        with self._as_allocator(table_id):
-            answer = self.rest.ask("GET", path)
-        return self._read(answer, StorageCredentials, table_id).storage_credentials or ()
+        return self.rest.content_of(answer, StagingTable, name)
 
     def create_table(self, name: str, table_id: str, table: NewTable) -> LoadedTable:
         """Create a managed table on its staging table; succeed if it was created already."""
-        catalog, schema, _ = _parts(name)
+        catalog, schema, _ = name_parts_of(name)
         self.config(catalog)
         lost: CatalogUnavailable | None = None
         answer: Answer | None = None
         try:
-            needed = f"{_uses(name)}, and CREATE TABLE on {catalog}.{schema}"
-            with self._as_allocator(table_id, f" That user needs {needed}."):
-                path = f"{_schema(name)}/tables"
+            needed = f"{privileges_to_use(name)}, and CREATE TABLE on {catalog}.{schema}"
+            with self.rest.as_allocator(table_id, f" That user needs {needed}."):
+                path = f"{schema_path(name)}/tables"
                 body = msgspec.to_builtins(table)
                 answer = self.rest.ask("POST", path, body=body, once=True)
         except CatalogUnavailable as silent:
@@ -177,16 +166,16 @@ class UnityDelta:
             raise self.rest.unavailable(f"it created {name}, and the name leads elsewhere")
         if error_type(answer) in MISSING_PARENT:
             raise self._no_schema(catalog, schema)
-        raise self._refused(answer, name)
+        raise self.rest.refused_call(answer, name)
 
     def find(self, name: str) -> LoadedTable | None:
         """Return the table of that name, or ``None`` if the catalog says there is none."""
-        needed = f"{_uses(name)}, and SELECT on {name}"
-        with self._privileges(f"look at the table {name}", needed, name):
-            answer = self.rest.ask("GET", _table(name))
+        needed = f"{privileges_to_use(name)}, and SELECT on {name}"
+        with self.rest.privileges(f"look at the table {name}", needed, name):
+            answer = self.rest.ask("GET", table_path(name))
         if error_type(answer) in MISSING:
             return None
-        return self._read(answer, LoadedTable, name)
+        return self.rest.content_of(answer, LoadedTable, name)
 
     def load(self, name: str) -> LoadedTable:
         """Return the table of that name, or raise ``TableNotFound``."""
@@ -225,9 +214,9 @@ class UnityDelta:
             "requirements": [{"type": "assert-table-uuid", "uuid": table_id}],
             "updates": [msgspec.to_builtins(update) for update in updates],
         }
-        needed = f"{_uses(name)}, and MODIFY on {name}"
-        with self._privileges(f"commit to the table {name}", needed, name):
-            answer = self.rest.ask("POST", _table(name), body=body)
+        needed = f"{privileges_to_use(name)}, and MODIFY on {name}"
+        with self.rest.privileges(f"commit to the table {name}", needed, name):
+            answer = self.rest.ask("POST", table_path(name), body=body)
         kind = error_type(answer)
         if kind == CONFLICT:
             return UpdateRefusal.CONFLICT
@@ -235,69 +224,7 @@ class UnityDelta:
             return UpdateRefusal.FULL
         if kind == OTHER_TABLE or kind in MISSING:
             return UpdateRefusal.OTHER_TABLE
-        return self._read(answer, LoadedTable, name)
-
-    def credentials(self, name: str, *, write: bool = True) -> tuple[StorageCredential, ...]:
-        """Return credentials for a table's place, for writing if we may and else for reading.
-
-        There are none if the server isn't configured to issue any for that place.
-        """
-        path = f"{_table(name)}/credentials"
-        if write:
-            with suppress(Forbidden):
-                return self._issued(path, {"operation": "READ_WRITE"}, name)
-        needed = f"{_uses(name)}, and SELECT on {name} (MODIFY too, to write)"
-        with self._privileges(f"open the files of {name}", needed, name):
-            return self._issued(path, {"operation": "READ"}, name)
-
-    def path_credentials(
-        self, location: str, *, write: bool = True
-    ) -> tuple[StorageCredential, ...]:
-        """Return credentials for a place."""
-        if write:
-            # Whoever may only create a table there has that right until a table is there.
-            with suppress(Forbidden):
-                return self._path_credentials(location, "READ_WRITE", "PATH_READ_WRITE")
-        needed = (
-            f"CREATE EXTERNAL TABLE (or READ FILES and WRITE FILES) on the external location of "
-            f"{location}"
-            if write
-            else f"READ FILES on the external location of {location}"
-        )
-        with self._privileges(f"open {location}", needed, location):
-            if write:
-                return self._path_credentials(location, "READ_WRITE", "PATH_CREATE_TABLE")
-            return self._path_credentials(location, "READ", "PATH_READ")
-
-    def _path_credentials(
-        self, location: str, operation: str, older: str
-    ) -> tuple[StorageCredential, ...]:
-        body = {"url": location, "operation": older}
-        answer = self.rest.ask("POST", "/temporary-path-credentials", body=body)
-        if answer.status in (404, 405) and "error_code" not in answer.body:
-            # A server without the older call.
-            query = {"location": location, "operation": operation}
-            return self._issued(f"{LEAD}/temporary-path-credentials", query, location)
-        return self._older(answer, location, operation)
-
-    def external_credentials(self, location: str, table_id: str) -> tuple[StorageCredential, ...]:
-        """Return credentials for an external table's place, for writing if we may."""
-        call = "/temporary-table-credentials"
-        with suppress(Forbidden):
-            body = {"table_id": table_id, "operation": "READ_WRITE"}
-            return self._older(self.rest.ask("POST", call, body=body), location, "READ_WRITE")
-        needed = f"SELECT on the table {table_id} (MODIFY too, to write)"
-        with self._privileges(f"open {location}", needed, location):
-            body = {"table_id": table_id, "operation": "READ"}
-            return self._older(self.rest.ask("POST", call, body=body), location, "READ")
-
-    def _older(
-        self, answer: Answer, location: str, operation: str
-    ) -> tuple[StorageCredential, ...]:
-        """Return what the older API issues; nothing if it isn't configured to."""
-        if answer.status in (400, 409):
-            return ()
-        return _older_credentials(self.rest.body_of(answer), location, operation)
+        return self.rest.content_of(answer, LoadedTable, name)
 
     def rename(self, name: str, new_name: str, table_id: str) -> LoadedTable:
         """Give a table another name in its schema; succeed if it has that name already.
@@ -325,18 +252,18 @@ class UnityDelta:
         if answer.ok:
             raise self._given_back(name, new_name, table_id)
         missing = error_type(answer) in MISSING
-        raise self._refused(answer, name if missing else new_name)
+        raise self.rest.refused_call(answer, name if missing else new_name)
 
     def _ask_rename(self, name: str, new_name: str) -> Answer:
         """Have the server rename whatever table the name leads to."""
-        catalog, schema, _ = _parts(name)
+        catalog, schema, _ = name_parts_of(name)
         needed = (
-            f"{_uses(name)}, CREATE TABLE on {catalog}.{schema}, and the ownership of {name} or of "
-            f"{catalog}.{schema}"
+            f"{privileges_to_use(name)}, CREATE TABLE on {catalog}.{schema}, and the ownership "
+            f"of {name} or of {catalog}.{schema}"
         )
-        with self._privileges(f"rename {name}", needed, name):
-            body = {"new-name": _parts(new_name)[2]}
-            return self.rest.ask("POST", f"{_table(name)}/rename", body=body)
+        with self.rest.privileges(f"rename {name}", needed, name):
+            body = {"new-name": name_parts_of(new_name)[2]}
+            return self.rest.ask("POST", f"{table_path(name)}/rename", body=body)
 
     def _leads_to(self, name: str, table_id: str) -> bool:
         """Return whether a name leads to the table with that id."""
@@ -412,13 +339,13 @@ class UnityDelta:
 
     def _drop(self, name: str) -> bool:
         """Drop whatever table the name leads to; return whether there was one."""
-        needed = f"{_uses(name)}, and the ownership of {name} or of its schema"
-        with self._privileges(f"drop {name}", needed, name):
-            answer = self.rest.ask("DELETE", _table(name), once=True)
+        needed = f"{privileges_to_use(name)}, and the ownership of {name} or of its schema"
+        with self.rest.privileges(f"drop {name}", needed, name):
+            answer = self.rest.ask("DELETE", table_path(name), once=True)
         if error_type(answer) in MISSING:
             return False
         if not answer.ok:
-            raise self._refused(answer, name)
+            raise self.rest.refused_call(answer, name)
         return True
 
     def _dropped_by_name(self, name: str, table_id: str) -> bool:
@@ -451,29 +378,6 @@ class UnityDelta:
                 self._pause(pause_s)
         return None
 
-    def _issued(
-        self, path: str, query: Mapping[str, str], name: str
-    ) -> tuple[StorageCredential, ...]:
-        answer = self.rest.ask("GET", path, query=query)
-        if answer.status in (400, 409) and error_type(answer) is not None:
-            return ()
-        return self._read(answer, StorageCredentials, name).storage_credentials or ()
-
-    def _read(self, answer: Answer, form: type[_T], name: str) -> _T:
-        if not answer.ok:
-            raise self._refused(answer, name)
-        return self.rest.read(answer, form)
-
-    def _refused(self, answer: Answer, name: str) -> LakeferryError:
-        if answer.status == 500 and error_type(answer) and name.count(".") == 2:
-            catalog, schema, table = name.split(".")
-            with suppress(LakeferryError):
-                listed = list_tables(self.rest, catalog, schema, _PAGES_OF_ONE_NAME)
-                same = sum(info.get("name") == table for info in listed)
-                if same > 1:
-                    return self.rest.several(name, same)
-        return self.rest.refused(answer, name)
-
     def _no_schema(self, catalog: str, schema: str) -> InvalidInput:
         return InvalidInput(
             f"Unity Catalog at {self.place} has no schema {catalog}.{schema}",
@@ -482,77 +386,8 @@ class UnityDelta:
             catalog=self.place,
         )
 
-    @contextmanager
-    def _privileges(self, what: str, needed: str, name: str) -> Iterator[None]:
-        """Say in a refusal which privileges a call needs."""
-        try:
-            yield
-        except Forbidden as why:
-            raise self.rest.forbidden(why, what, needed, name) from why
-
-    @contextmanager
-    def _as_allocator(self, table_id: str, needed: str = "") -> Iterator[None]:
-        """Say in a refusal that only one user may use a staging table, and what that one needs."""
-        try:
-            yield
-        except Forbidden as why:
-            raise Forbidden(
-                f"Unity Catalog doesn't let us use the place that it allocated for {table_id}",
-                cause=why.cause,
-                remedy=f"continue as the user who began, to whom alone the place belongs.{needed}",
-                catalog=self.place,
-            ) from why
-
-
-def _older_credentials(
-    body: Mapping[str, Any], location: str, operation: str
-) -> tuple[StorageCredential, ...]:
-    """Return credentials from an answer of the older API."""
-    config: dict[str, str] = {}
-    for cloud, lead in (
-        ("aws_temp_credentials", "s3."),
-        ("azure_user_delegation_sas", "azure."),
-        ("gcp_oauth_token", "gcs."),
-    ):
-        given = body.get(cloud)
-        if isinstance(given, dict):
-            config |= {
-                lead + key.replace("_", "-"): value
-                for key, value in given.items()
-                if isinstance(value, str)
-            }
-    expires_ms = body.get("expiration_time")
-    return (
-        StorageCredential(
-            prefix=location,
-            operation=operation,
-            config=config,
-            expiration_time_ms=expires_ms if isinstance(expires_ms, int) else None,
-        ),
-    )
-
-
-def _parts(name: str) -> tuple[str, str, str]:
-    check_table_name(name)
-    catalog, schema, table = name.split(".")
-    return catalog, schema, table
-
-
-def _schema(name: str) -> str:
-    catalog, schema, _ = (quote(part, safe="") for part in _parts(name))
-    return f"{LEAD}/catalogs/{catalog}/schemas/{schema}"
-
-
-def _table(name: str) -> str:
-    return f"{_schema(name)}/tables/{quote(_parts(name)[2], safe='')}"
-
 
 def _by_id(table_id: str) -> str:
     return (
         f"'lakeferry catalog show unity:{table_id}' shows what the table that was meant is called"
     )
-
-
-def _uses(name: str) -> str:
-    catalog, schema, _ = _parts(name)
-    return f"USE CATALOG on {catalog}, USE SCHEMA on {catalog}.{schema}"

@@ -7,11 +7,16 @@ call. No decision depends on an error's text.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 import msgspec
 
+from lakeferry.catalogs.catalog import check_table_name
 from lakeferry.catalogs.catalog_rest import Answer, CatalogRest
+from lakeferry.catalogs.unity_listing import list_tables
 from lakeferry.errors import (
     CatalogManaged,
     CatalogUnavailable,
@@ -31,6 +36,9 @@ MISSING = frozenset({"NoSuchCatalogException", "NoSuchSchemaException", "NoSuchT
 MISSING_PARENT = MISSING - {"NoSuchTableException"}
 OTHER_TABLE = "UpdateRequirementConflictException"
 _NOT_DELTA = "UnsupportedTableFormatException"
+
+_PAGES_OF_ONE_NAME = 20
+"""How many pages of a schema are searched for several tables of one name."""
 
 _T = TypeVar("_T")
 
@@ -127,6 +135,44 @@ class DeltaRest(CatalogRest):
             catalog=self.root,
         )
 
+    def content_of(self, answer: Answer, form: type[_T], name: str) -> _T:
+        """Return the content of an answer about ``name``; raise for a refusal."""
+        if not answer.ok:
+            raise self.refused_call(answer, name)
+        return self.read(answer, form)
+
+    def refused_call(self, answer: Answer, name: str) -> LakeferryError:
+        """Return the error for a refusal, which may be that several tables have the name."""
+        if answer.status == 500 and error_type(answer) and name.count(".") == 2:
+            catalog, schema, table = name.split(".")
+            with suppress(LakeferryError):
+                listed = list_tables(self, catalog, schema, _PAGES_OF_ONE_NAME)
+                same = sum(info.get("name") == table for info in listed)
+                if same > 1:
+                    return self.several(name, same)
+        return self.refused(answer, name)
+
+    @contextmanager
+    def privileges(self, what: str, needed: str, name: str) -> Iterator[None]:
+        """Say in a refusal which privileges a call needs."""
+        try:
+            yield
+        except Forbidden as why:
+            raise self.forbidden(why, what, needed, name) from why
+
+    @contextmanager
+    def as_allocator(self, table_id: str, needed: str = "") -> Iterator[None]:
+        """Say in a refusal that only one user may use a staging table, and what that one needs."""
+        try:
+            yield
+        except Forbidden as why:
+            raise Forbidden(
+                f"Unity Catalog doesn't let us use the place that it allocated for {table_id}",
+                cause=why.cause,
+                remedy=f"continue as the user who began, to whom alone the place belongs.{needed}",
+                catalog=self.root,
+            ) from why
+
 
 def error_type(answer: Answer) -> str | None:
     """Return the type of a refusal; ``None`` for an error of another API."""
@@ -156,3 +202,27 @@ def _decoded(content: bytes) -> dict[str, Any] | None:
         return msgspec.json.decode(content, type=dict[str, Any])
     except msgspec.MsgspecError:
         return None
+
+
+def name_parts_of(name: str) -> tuple[str, str, str]:
+    """Return the catalog, the schema and the table of a name; refuse one of another form."""
+    check_table_name(name)
+    catalog, schema, table = name.split(".")
+    return catalog, schema, table
+
+
+def schema_path(name: str) -> str:
+    """Return the path of the calls about the schema of a table."""
+    catalog, schema, _ = (quote(part, safe="") for part in name_parts_of(name))
+    return f"{LEAD}/catalogs/{catalog}/schemas/{schema}"
+
+
+def table_path(name: str) -> str:
+    """Return the path of the calls about a table."""
+    return f"{schema_path(name)}/tables/{quote(name_parts_of(name)[2], safe='')}"
+
+
+def privileges_to_use(name: str) -> str:
+    """Return the privileges that every call about a table needs."""
+    catalog, schema, _ = name_parts_of(name)
+    return f"USE CATALOG on {catalog}, USE SCHEMA on {catalog}.{schema}"

@@ -55,7 +55,7 @@ NEEDS_A_PERSON.update(
             "tests/scenario/test_vended_credentials.py::test_options_of_the_user_ask_nobody "
             "gives its own"
         ),
-        "unity_delta.py: continue as the user who began, to whom alone the place belongs.{}": (
+        "unity_delta_rest.py: continue as the user who began, to whom alone the place belongs.{}": (
             f"another user has to begin: {_UNIT}::test_a_staging_table_belongs_to_who_allocated_it"
         ),
         "unity_delta.py: have its administrator create it (CREATE SCHEMA {}.{}), then try again": (

@@ -99,9 +99,9 @@ def test_a_token_that_nobody_knows_is_refused(unity: UnityServer, token: str | N
         ("USE SCHEMA", lambda api, name, _: api.find(name), "USE SCHEMA"),
         ("USE CATALOG", lambda api, name, _: api.find(name), "USE CATALOG"),
         ("OWNER", lambda api, name, table_id: api.update(name, table_id, UPDATES), "MODIFY"),
-        ("OWNER", lambda api, name, _: api.credentials(name), "SELECT"),
+        ("OWNER", lambda api, name, _: api.issued.for_table(name), "SELECT"),
         ("CREATE TABLE", lambda api, name, i: api.rename(name, f"{name}_2", i), "CREATE TABLE"),
-        ("OWNER", lambda api, *_: api.path_credentials("s3://b/x"), "READ FILES"),
+        ("OWNER", lambda api, *_: api.issued.for_path("s3://b/x"), "READ FILES"),
     ],
     ids=["staging", "schema", "catalog", "update", "credentials", "rename", "path"],
 )
@@ -135,9 +135,9 @@ def test_a_staging_table_belongs_to_who_allocated_it(unity: UnityServer, server:
         created(table)
     assert "the user who began" in str(refused.value.remedy)
     with pytest.raises(Forbidden):
-        table.api.staging_credentials(table.staging.table_id)
+        table.api.issued.for_staging_table(table.staging.table_id)
     with pytest.raises(TableNotFound):
-        table.api.staging_credentials(UNKNOWN)
+        table.api.issued.for_staging_table(UNKNOWN)
 
 
 @pytest.mark.parametrize(
@@ -214,11 +214,11 @@ def test_credentials_are_for_reading_where_writing_is_not_allowed(
         }
     )
     server.forbidden = {"READ_WRITE"}
-    (one,) = delta(unity).credentials(f"{unity.schema}.r")
+    (one,) = delta(unity).issued.for_table(f"{unity.schema}.r")
     assert one.operation == "READ"
     # A server that isn't configured for the place issues none.
     server.credentials = (400, {})
-    assert delta(unity).credentials(f"{unity.schema}.r") == ()
+    assert delta(unity).issued.for_table(f"{unity.schema}.r") == ()
 
 
 @pytest.mark.parametrize(
@@ -242,10 +242,10 @@ def test_credentials_for_a_place(
 ) -> None:
     server.privileges |= {"READ FILES", "WRITE FILES"}
     server.credentials = (200, {cloud: fields, **_until(LATER_MS)})
-    (one,) = delta(unity).path_credentials("s3://lake/x")
+    (one,) = delta(unity).issued.for_path("s3://lake/x")
     assert (one.config, one.expiration_time_ms) == (config, LATER_MS)
     server.credentials = (400, {"error_code": "FAILED_PRECONDITION", "message": "no bucket"})
-    assert delta(unity).path_credentials("s3://lake/x") == ()
+    assert delta(unity).issued.for_path("s3://lake/x") == ()
 
 
 def test_a_server_without_the_older_call_has_the_newer_one(
@@ -254,7 +254,7 @@ def test_a_server_without_the_older_call_has_the_newer_one(
     entry = {"prefix": "s3://lake/x", "operation": "READ", "config": {"s3.access-key-id": "k"}}
     server.next_replies.append((404, b"Status: 404\n"))
     server.next_replies.append((200, {"storage-credentials": [entry]}))
-    (one,) = delta(unity).path_credentials("s3://lake/x", write=False)
+    (one,) = delta(unity).issued.for_path("s3://lake/x", write=False)
     assert one.config == {"s3.access-key-id": "k"}
 
 
