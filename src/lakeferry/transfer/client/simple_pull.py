@@ -14,7 +14,6 @@ from functools import partial
 from typing import TypeVar
 
 from lakeferry.errors import (
-    Diverged,
     LimitExceeded,
     MissingFile,
     ObjectNotFound,
@@ -37,7 +36,7 @@ from lakeferry.transfer.client.shared_limits import StoreThreads
 from lakeferry.transfer.client.transfer_progress import TransferProgress, Transferred
 from lakeferry.transfer.datasets.dataset import DatasetFormat, Run
 from lakeferry.transfer.datasets.local_dataset import Here, kind_of_block
-from lakeferry.transfer.wire.failure_messages import REPLACE
+from lakeferry.transfer.datasets.stored_chain import diverged
 
 _T = TypeVar("_T")
 
@@ -112,7 +111,7 @@ class Files:
                     "the chain is too long", cause=f"{block.sequence_number - floor:,} blocks"
                 )
             if block.sequence_number <= floor and not self._remote.terms.force:
-                raise _diverged(head, ours)
+                raise diverged(head, ours)
             size_bytes += len(data)
             if size_bytes > RUN_BYTES or len(found) == RUN_BLOCKS:
                 raise LimitExceeded("the chain is too long", cause=f"{size_bytes:,} bytes")
@@ -171,13 +170,3 @@ async def in_parallel(
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
-
-
-def _diverged(head: Multihash, ours: Multihash | None) -> Diverged:
-    return Diverged(
-        "the two ends have different histories",
-        cause=f"{ours} isn't among the blocks before {head}",
-        remedy=REPLACE,
-        head=head.text,
-        tail=ours and ours.text,
-    )
