@@ -22,6 +22,7 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -68,6 +69,15 @@ _LOG = logging.getLogger(__name__)
 _RETRY_AFTER_S = "5"
 _GOODBYE_S = 0.5  # to end the records of pushes; after a crash their silence has the same effect
 _OPERATIONS = {operation.value for operation in Operation}
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a client asked for, and what the handshake agreed on."""
+
+    operation: Operation
+    name: DatasetName
+    agreed: Agreement
 
 
 class Sessions:
@@ -154,16 +164,14 @@ class Sessions:
             return
         assert seat is not None
         try:
-            await self._run(socket, seat, *agreed)
+            await self._run(socket, seat, agreed)
         except asyncio.CancelledError:
             # The server is shutting down; work that runs in a thread continues.
             say(_LOG, logging.WARNING, "a session was ended by the server's stop")
         finally:
             self._seats.leave(seat)
 
-    async def _negotiated(
-        self, asked: HTTPConnection
-    ) -> tuple[Operation, DatasetName, Agreement] | HandshakeRefusal:
+    async def _negotiated(self, asked: HTTPConnection) -> _Asked | HandshakeRefusal:
         path = asked.scope["path"].removeprefix("/")
         before, _, last = path.rpartition("/")
         try:
@@ -190,7 +198,7 @@ class Sessions:
                 status=found.status,
             )
             return found
-        return operation, name, found
+        return _Asked(operation, name, found)
 
     def _decide(
         self, operation: Operation, name: DatasetName, headers: Sequence[tuple[str, str]]
@@ -204,21 +212,14 @@ class Sessions:
 
     # --- The session ----------------------------------------------------------------
 
-    async def _run(
-        self,
-        socket: WebSocket,
-        seat: Seat,
-        operation: Operation,
-        name: DatasetName,
-        agreed: Agreement,
-    ) -> None:
+    async def _run(self, socket: WebSocket, seat: Seat, asked: _Asked) -> None:
+        name, op = asked.name, asked.operation.value
         kind = await run_in_threadpool(self._repository.kind, name)
-        machine, work = self._begun(socket, seat, operation, name, agreed, kind)
-        op = operation.value
+        machine, work = self._begun(socket, seat, asked, kind)
         label = {"session": uuid.uuid4().hex[:12], "op": op, "dataset": name.text}
         began = time.monotonic()
         say(_LOG, logging.INFO, "session begins", **label, client=_client(socket))
-        await socket.accept(subprotocol=agreed.subprotocol)
+        await socket.accept(subprotocol=asked.agreed.subprotocol)
         answer = counted.counting(self._metrics, op, work.answer)
         with self._metrics.sessions.labels(op).track_inprogress():
             try:
@@ -243,17 +244,12 @@ class Sessions:
                 )
 
     def _begun(
-        self,
-        socket: WebSocket,
-        seat: Seat,
-        operation: Operation,
-        name: DatasetName,
-        agreed: Agreement,
-        kind: DatasetFormat | None,
+        self, socket: WebSocket, seat: Seat, asked: _Asked, kind: DatasetFormat | None
     ) -> tuple[PullServer | PushServer, SessionWork]:
         """Return the machine of a session, and what executes its actions."""
         authorization = socket.headers.getlist("authorization")
-        is_push = operation is Operation.PUSH
+        name, agreed = asked.name, asked.agreed
+        is_push = asked.operation is Operation.PUSH
 
         def check() -> None:
             refusal = self._access.refusal(authorization, name, write=is_push)
