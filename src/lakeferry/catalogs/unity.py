@@ -39,7 +39,7 @@ from lakeferry.catalogs.unity_credentials import (
 )
 from lakeferry.catalogs.unity_delta import UnityDelta
 from lakeferry.catalogs.unity_delta_messages import LoadedTable
-from lakeferry.catalogs.unity_listing import canonical, find_listed, list_below, list_tables
+from lakeferry.catalogs.unity_listing import canonical, find_listed, list_below
 from lakeferry.catalogs.unity_registration import UnityRegistration
 from lakeferry.errors import (
     CatalogManaged,
@@ -165,24 +165,13 @@ class UnityCatalog(EditableCatalog):
         told = self._place_of(wanted)
         if told is None:
             return None
-        if (info := self._listed(wanted, once)) is not None:
+        if (info := find_listed(self._rest, wanted, self._listing_requests, once)) is not None:
             found = self._table(info)
             self._names[wanted] = found.name
             return found
         if isinstance(told, LakeferryError):
             raise told
         return CatalogTable(wanted, told, wanted, self._metastore_id())
-
-    def _listed(self, table_id: str, once: str | None) -> Mapping[str, Any] | None:
-        """Return the listed description of the table with that id, if it is listed."""
-        if once is not None:
-            # A renamed table stays in its schema. The table's owner may list the schema's
-            # tables, but the schema itself is only listed for users with USE SCHEMA.
-            catalog, schema, _ = once.split(".")
-            for info in list_tables(self._rest, catalog, schema, self._listing_requests):
-                if canonical(info.get("table_id")) == table_id:
-                    return info
-        return find_listed(self._rest, table_id, self._listing_requests)
 
     def locate_id(self, table_id: str, metastore_id: str | None = None) -> str | None:
         """Return the place of the table with that id, in one request if the server allows it."""

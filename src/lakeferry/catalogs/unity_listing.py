@@ -10,33 +10,44 @@ from lakeferry.catalogs.catalog_rest import CatalogRest
 from lakeferry.errors import Forbidden
 
 
-def find_listed(rest: CatalogRest, table_id: str, requests: int) -> Mapping[str, Any] | None:
-    """Return the listed table with that id, found within ``requests`` requests."""
-    return _search(_Pages(rest, requests), table_id)
+def find_listed(
+    rest: CatalogRest, table_id: str, requests: int, former: str | None = None
+) -> Mapping[str, Any] | None:
+    """Return the listed table with that id, found within ``requests`` requests.
+
+    ``former`` is a name that it had: a renamed table stays in its schema, so that is listed first.
+    """
+    return _search(_Pages(rest, requests), table_id, former)
 
 
-def _search(pages: _Pages, table_id: str) -> Mapping[str, Any] | None:
-    for catalog in pages.of("catalogs"):
-        for schema in pages.of("schemas", catalog_name=catalog.get("name")):
-            for info in _tables(pages, catalog.get("name"), schema.get("name")):
-                if canonical(info.get("table_id")) == table_id:
-                    return info
+def _search(pages: _Pages, table_id: str, former: str | None) -> Mapping[str, Any] | None:
+    for catalog, schema in _schemas(pages, former):
+        for info in _tables(pages, catalog, schema):
+            if canonical(info.get("table_id")) == table_id:
+                return info
     return None
+
+
+def _schemas(pages: _Pages, former: str | None) -> Iterator[tuple[Any, Any]]:
+    """Yield all schemas with their catalogs, first the one of a name that a table had."""
+    if former is not None:
+        # The table's owner may list the schema's tables, but the schema itself is only listed for
+        # users with USE SCHEMA.
+        catalog, schema, _ = former.split(".")
+        yield catalog, schema
+    for each in pages.of("catalogs"):
+        for found in pages.of("schemas", catalog_name=each.get("name")):
+            yield each.get("name"), found.get("name")
 
 
 def find_name(rest: CatalogRest, table_id: str, former: str, requests: int) -> str | None:
     """Return the full name of the listed table with that id, ``None`` if there is none.
 
-    ``former`` is a name that it had: a renamed table stays in its schema, so that is listed
-    first. Raises :class:`~lakeferry.errors.CatalogUnavailable` if there are more tables than
-    ``requests`` requests return.
+    ``former`` is a name that it had. Raises :class:`~lakeferry.errors.CatalogUnavailable` if there
+    are more tables than ``requests`` requests return.
     """
-    catalog, schema, _ = former.split(".")
     pages = _Pages(rest, requests)
-    for info in _tables(pages, catalog, schema):
-        if canonical(info.get("table_id")) == table_id:
-            return f"{catalog}.{schema}.{info.get('name')}"
-    found = _search(pages, table_id)
+    found = _search(pages, table_id, former)
     if found is not None:
         return ".".join(str(found.get(part)) for part in ("catalog_name", "schema_name", "name"))
     if not pages.left:
