@@ -18,7 +18,6 @@ opened.
 
 from __future__ import annotations
 
-import os
 import shutil
 import uuid
 from collections.abc import Callable, Iterable, Iterator
@@ -40,12 +39,12 @@ from tests.support import spark_reads
 from tests.support.shares import Share
 from tests.support.spark_reads import Read, delta_table, streamed
 from tests.support.unity_server import UnityServer, unity_server
+from tests.support.unity_spark import REAL, use_unity
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 Row = tuple[Any, ...]
-REAL = bool(os.environ.get("LAKEFERRY_UC_URL") and os.environ.get("LAKEFERRY_UC_SPARK_JARS"))
 
 
 @dataclass(frozen=True)
@@ -185,10 +184,7 @@ def in_unity(
     catalog, schema = server.schema.split(".")
     name = (catalog, schema, f"n@{uuid.uuid4().hex[:8]}-x")
     for each in (control, session):
-        setting = f"spark.sql.catalog.{catalog}"
-        each.conf.set(setting, session_catalogs.CONNECTOR)
-        each.conf.set(f"{setting}.uri", server.url)
-        each.conf.set(f"{setting}.token", server.token or "")
+        use_unity(each, server)
     lakeferry.Table(old).redirect(f"unity:{'.'.join(name)}", mode=mode, managed=True)
     rename = partial(server.rename, ".".join(name))
     return Named(session, control, old, name, server, rename=rename)

@@ -33,34 +33,9 @@ from lakeferry.redirect.move import Move
 from lakeferry.redirect.states import RedirectState
 from lakeferry.storage import normalise, open_store
 from lakeferry.table import DeltaLog
-from tests.support.history import (
-    Append,
-    Checkpoint,
-    Clean,
-    Delete,
-    DeleteRows,
-    History,
-    Layout,
-    SetProperties,
-)
+from tests.support.history import History
+from tests.support.moved_table import CUT, LONG
 from tests.support.unity_server import UnityServer
-
-LAYOUT = Layout(partitioned=True, deletion_vectors="u", column_mapping="name")
-LONG = History(LAYOUT).then(
-    Append(2),
-    DeleteRows(2),
-    Append(1),
-    Delete(1),
-    Append(1),
-    Checkpoint(),
-    DeleteRows(1),
-    SetProperties((("owner", "ann"),)),
-    Append(2),
-    Append(1),
-    DeleteRows(1),
-    Append(1),
-)
-CUT = History(LAYOUT).then(Append(2), DeleteRows(1), Append(1), Checkpoint(), Append(1), Clean())
 
 
 pytestmark = pytest.mark.usefixtures("unity_here")

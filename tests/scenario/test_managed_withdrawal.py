@@ -24,8 +24,6 @@ from lakeferry.storage import open_store
 from lakeferry.table import DeltaLog
 from lakeferry.table.managed import ManagedStore
 from tests.scenario.test_managed_move import (
-    CUT,
-    LONG,
     interrupt,
     listed,
     make,
@@ -35,6 +33,7 @@ from tests.scenario.test_managed_move import (
     writing,
 )
 from tests.support.history import History
+from tests.support.moved_table import CUT, LONG
 from tests.support.unity_server import UnityServer
 
 pytestmark = pytest.mark.usefixtures("unity_here")

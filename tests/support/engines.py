@@ -17,7 +17,7 @@ from deltalake import DeltaTable, QueryBuilder
 from tests.support import opinions
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 Rows = list[tuple[Any, ...]]
 
@@ -33,18 +33,25 @@ def by_spark(spark: SparkSession, location: str, version: int | None = None) -> 
 
 def by_spark_at(spark: SparkSession, location: str, versions: Collection[int]) -> dict[int, Rows]:
     """Read versions with as many columns as each other with delta-spark, by one query."""
+    opinions.forget(spark)
+    reader = spark.read.format("delta")
+    return of_frames(
+        {version: reader.option("versionAsOf", version).load(location) for version in versions}
+    )
+
+
+def of_frames(frames: Mapping[int, DataFrame]) -> dict[int, Rows]:
+    """Return the rows of frames with as many columns as each other, by one query."""
     from pyspark.sql import DataFrame, functions
 
-    opinions.forget(spark)
-    frames = []
-    for version in versions:
-        frame = spark.read.format("delta").option("versionAsOf", version).load(location)
-        names = [f"c{number}" for number in range(len(frame.columns))]
-        frames.append(frame.toDF(*names).withColumn("version", functions.lit(version)))
-    found: dict[int, Rows] = {version: [] for version in versions}
-    for *row, version in reduce(DataFrame.union, frames).collect() if frames else ():
-        found[version].append(tuple(row))
-    return {version: _sorted(rows) for version, rows in found.items()}
+    numbered = []
+    for number, frame in frames.items():
+        names = [f"c{index}" for index in range(len(frame.columns))]
+        numbered.append(frame.toDF(*names).withColumn("number", functions.lit(number)))
+    found: dict[int, Rows] = {number: [] for number in frames}
+    for *row, number in reduce(DataFrame.union, numbered).collect() if numbered else ():
+        found[number].append(tuple(row))
+    return {number: _sorted(rows) for number, rows in found.items()}
 
 
 def by_delta_rs(

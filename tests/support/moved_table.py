@@ -14,8 +14,41 @@ from lakeferry.log.catalog_changes import CatalogChanges
 from lakeferry.storage import normalise, open_store
 from lakeferry.table import DeltaLog
 from lakeferry.table.managed import ManagedStore, Proposal, RatifiedCommit, Verdict
-from tests.support.history import History
+from tests.support.history import (
+    Append,
+    Checkpoint,
+    Clean,
+    Delete,
+    DeleteRows,
+    History,
+    Layout,
+    SetProperties,
+)
 from tests.support.unity_server import UnityServer
+
+# The history is of a time that delta-spark reads only if it is told to keep it.
+KEEP = (
+    ("delta.deletedFileRetentionDuration", "interval 10000 days"),
+    ("delta.logRetentionDuration", "interval 10000 days"),
+)
+LAYOUT = Layout(partitioned=True, deletion_vectors="u", column_mapping="name", properties=KEEP)
+LONG = History(LAYOUT).then(
+    Append(2),
+    DeleteRows(2),
+    Append(1),
+    Delete(1),
+    Append(1),
+    Checkpoint(),
+    DeleteRows(1),
+    SetProperties((("owner", "ann"),)),
+    Append(2),
+    Append(1),
+    DeleteRows(1),
+    Append(1),
+)
+"""Twelve versions, all of which can be read."""
+CUT = History(LAYOUT).then(Append(2), DeleteRows(1), Append(1), Checkpoint(), Append(1), Clean())
+"""Only its newest two versions can be read."""
 
 
 @dataclass(frozen=True)

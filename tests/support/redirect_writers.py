@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import fcntl
 import io
+import json
 import multiprocessing
 import traceback
 import uuid
@@ -140,23 +141,32 @@ def append_with_delta_rs(place: str, options: Options, row: int) -> None:
 
 
 def append_with_lakeferry(place: str, options: Options, row: int) -> None:
-    """Append a row with our own log: a data file, and a commit that adds it."""
-    log = DeltaLog(open_store(place, options))
+    """Append a row with our own log."""
+    append_row(DeltaLog(open_store(place, options)), row)
+
+
+def append_row(log: DeltaLog, row: int) -> None:
+    """Append a row that has an id and no other value: a data file, and a commit that adds it."""
     read = log.state()
     # Between being told the place and reading it, it may have been locked.
-    if redirect_of(read, place) is not None:
-        raise RedirectInProgress(f"{place} has a redirect")
+    if redirect_of(read, log.store.uri) is not None:
+        raise RedirectInProgress(f"{log.store.uri} has a redirect")
+    physical = {
+        column["name"]: column["metadata"].get("delta.columnMapping.physicalName", column["name"])
+        for column in json.loads(read.metadata.schema_string)["fields"]
+    }
     sink = io.BytesIO()
-    pq.write_table(pa.table({"id": pa.array([row], pa.int64())}), sink)
+    pq.write_table(pa.table({physical["id"]: pa.array([row], pa.int64())}), sink)
     name, data = f"part-{uuid.uuid4()}.parquet", sink.getvalue()
     log.store.put(name, data)
+    bounds = {physical["id"]: row}
     added = {
         "path": name,
-        "partitionValues": {},
+        "partitionValues": {physical[each]: None for each in read.metadata.partition_columns},
         "size": len(data),
         "modificationTime": log.clock(),
         "dataChange": True,
-        "stats": f'{{"numRecords":1,"minValues":{{"id":{row}}},"maxValues":{{"id":{row}}}}}',
+        "stats": json.dumps({"numRecords": 1, "minValues": bounds, "maxValues": bounds}),
     }
     adds = pa.Table.from_pylist([added], schema=file_actions.ADD)
     made = log.commit(Transaction("WRITE", str(uuid.uuid4()), adds=adds, new_names=True), read)
