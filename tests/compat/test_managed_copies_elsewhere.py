@@ -1,4 +1,4 @@
-"""Other engines read what was pushed or exported from a managed table, and write to it."""
+"""Other engines read what was pushed, exported or brought back from a managed table, and write."""
 
 from __future__ import annotations
 
@@ -62,3 +62,15 @@ def test_engines_without_the_catalog_read_every_version_and_write(
     assert engines.by_delta_rs(pulled) == []
     protocol = lakeferry.Table(pulled).snapshot().protocol
     assert "catalogManaged" not in protocol.features
+
+
+def test_delta_spark_reads_each_version_after_a_way_back_from_a_writer_only_move(
+    spark: SparkSession, unity: UnityServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("UC_TOKEN", raising=False)
+    for variable, value in unity.environment().items():
+        monkeypatch.setenv(variable, value)
+    moved = moved_table(unity, tmp_path / "orders", PAST, mode="writer-only")
+    lakeferry.Table(moved.source).redirect_disable()
+    expected = versions_of(moved.source)
+    assert engines.by_spark_at(spark, moved.source, expected) == expected

@@ -107,6 +107,8 @@ def test_a_push_goes_on_where_the_last_one_ended(moved: Moved, url: str, tmp_pat
 
 
 def test_an_export_needs_no_catalog_and_goes_on(moved: Moved, tmp_path: Path) -> None:
+    if not lakeferry.Table(moved.name).uri.startswith("file:"):
+        pytest.skip("an export names files that are read with keys of one's own")
     to, fresh = (normalise(str(tmp_path / each)) for each in ("export", "fresh"))
     first = lakeferry.Table(moved.name).export(to)
     assert traces(to) == []

@@ -12,7 +12,7 @@ import pytest
 
 import lakeferry
 from lakeferry.api.redirects import Redirects
-from lakeferry.catalogs import open_catalog
+from lakeferry.catalogs.places import Places
 from lakeferry.errors import Forbidden, RedirectTargetMissing
 from lakeferry.log import actions
 from lakeferry.log.commit import Transaction
@@ -20,7 +20,6 @@ from lakeferry.log.conflicts import Conflict
 from lakeferry.log.features import REDIRECT_FEATURES
 from lakeferry.redirect.disable import bring_back
 from lakeferry.redirect.states import RedirectState
-from lakeferry.storage import open_store
 from lakeferry.table import DeltaLog
 from lakeferry.table.managed import ManagedStore
 from tests.scenario.test_managed_move import (
@@ -41,9 +40,8 @@ pytestmark = pytest.mark.usefixtures("unity_here")
 
 def by_name(name: str) -> DeltaLog:
     """Return the log of a managed table."""
-    unity = open_catalog("unity")
-    found = unity.get(name.removeprefix("unity:"))
-    return DeltaLog(unity.access(found).over(open_store(found.location)))
+    places = Places()
+    return DeltaLog(places.open(places.locate(name)))
 
 
 def change(name: str) -> None:

@@ -12,13 +12,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lakeferry.catalogs.places import Places
 from lakeferry.catalogs.unity_commit_catalog import UnityCommitCatalog
 from lakeferry.catalogs.unity_delta import UnityDelta
 from lakeferry.catalogs.unity_delta_messages import NewTable, StagingTable
+from lakeferry.catalogs.unity_managed_tables import UnityManagedTables
 from lakeferry.log import paths
 from lakeferry.log.catalog_changes import CatalogChanges, changes_of
 from lakeferry.log.lines import Lines
-from lakeferry.storage import Store, open_store
+from lakeferry.storage import Store
 from lakeferry.table import DeltaLog
 from lakeferry.table.managed import ManagedStore, Proposal, RatifiedCommit, Verdict
 from tests.support.unity_server import UnityServer
@@ -114,7 +116,7 @@ def allocated(server: UnityServer, *, history: int = 3, cut_at: int = 0) -> Mana
     api = delta(server)
     name = f"{server.schema}.private_{uuid.uuid4().hex[:12]}"
     staging = api.create_staging_table(name)
-    table = ManagedTable(api, staging, name, open_store(staging.location), history)
+    table = ManagedTable(api, staging, name, _opened(server, staging), history)
     plain = table.metadata()
     plain["metaData"]["configuration"] = {}
     put(table.below, 0, {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}}, plain)
@@ -125,6 +127,13 @@ def allocated(server: UnityServer, *, history: int = 3, cut_at: int = 0) -> Mana
         table.below.delete_many([paths.commit(version) for version in range(cut_at)])
     put(table.below, history, table.protocol(), table.metadata())
     return table
+
+
+def _opened(server: UnityServer, staging: StagingTable) -> Store:
+    """Open the place with the credentials that the server issues for it, if there are any."""
+    tables, places = UnityManagedTables(server.url, server.token, metastore_id=None), Places()
+    places.grant(staging.location, tables.place_access(staging.table_id, staging.location))
+    return places.open(staging.location)
 
 
 def put(store: Store, version: int, *actions: Mapping[str, Any]) -> None:

@@ -86,12 +86,14 @@ class Moved:
         return version
 
 
-def moved_table(unity: UnityServer, folder: Path, past: History) -> Moved:
+def moved_table(
+    unity: UnityServer, folder: Path, past: History, mode: str = "reader-writer"
+) -> Moved:
     """Move a table into the catalog; the environment has to name the server."""
     source = normalise(str(folder))
     past.write(open_store(source), with_data=True)
     found = Moved(source, f"unity:{unity.schema}.{folder.name}")
     with Redirects() as redirects:
-        redirects.enable(source, found.name, managed=True)
+        redirects.enable(source, found.name, mode=mode, managed=True)
     found.ratify()
     return found
