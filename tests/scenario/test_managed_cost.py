@@ -77,8 +77,7 @@ def test_a_name_costs_one_request_to_the_catalog_and_one_listing(
     counted = Counted()
     unity.ours.asked.clear()
     place = counted.places.locate(name)
-    state, _ = DeltaLog(counted.open(place)).newest()
-    assert state.version > 0
+    assert DeltaLog(counted.open(place)).newest().version > 0
     assert len(unity.ours.asked) == 1
     assert counted.lists(place) == 1
 

@@ -25,6 +25,7 @@ from lakeferry.redirect import redirect_findings as redirects
 from lakeferry.redirect.redirect_findings import RedirectEntry as RedirectEntry
 from lakeferry.storage import Store, open_store
 from lakeferry.table import DeltaLog, load
+from lakeferry.table.log_source import LogSource
 from lakeferry.table.managed import ManagedStore
 from lakeferry.table.unsupported import bare_state, refuse_reader_version
 
@@ -118,17 +119,19 @@ def inspect(
     credentials for the target.
     """
     findings: list[Finding] = []
-    log = DeltaLog(store, warn=lambda text: findings.append(Finding("checkpoint_unreadable", text)))
+    log = DeltaLog(
+        store, warn=lambda text: findings.append(Finding("checkpoint_unreadable", text))
+    ).keeping_reads()
     found, counted = _described(log, version)
     listing = log.listing()
-    checkpoints = _checkpoints(store, listing)
+    checkpoints = _checkpoints(log, listing)
     findings += _about_protocol(found, asks_catalog=store.asks_catalog)
     findings += _about_log(log, listing, checkpoints)
     findings += _about_checksum(log, listing, found, counted)
     entry, redirect, odd = redirects.describe_redirect(found, store.uri)
     newest = listing.newest_version
     if redirect is not None and found.version == newest:
-        odd += redirects.about_target(redirect, found, store, open_store, catalog, grant)
+        odd += redirects.about_target(redirect, found, log, open_store, catalog, grant)
     elif redirect is None and found.version == newest:
         odd += redirects.about_unfinished(store, found)
     if isinstance(store, ManagedStore) and store.asks_catalog and found.version == newest:
@@ -182,7 +185,7 @@ def _described(log: DeltaLog, version: int | None) -> tuple[Snapshot | TableStat
     return snapshot, snapshot
 
 
-def _checkpoints(store: Store, listing: Listing) -> tuple[CheckpointState, ...]:
+def _checkpoints(log: DeltaLog, listing: Listing) -> tuple[CheckpointState, ...]:
     """Return the state of each checkpoint; the number of requests doesn't grow with the log's age.
 
     Only a V2 checkpoint itself names its sidecars, so it must be read; existing sidecars are
@@ -190,12 +193,12 @@ def _checkpoints(store: Store, listing: Listing) -> tuple[CheckpointState, ...]:
     """
     v2 = [each for each in listing.checkpoints if each.kind is paths.LogFileKind.V2]
     examined = v2[-EXAMINED_CHECKPOINTS:]
-    there = _sidecars(store) if examined else frozenset()
+    there = _sidecars(log.store) if examined else frozenset()
 
     def complete(each: Checkpoint) -> bool | None:
         if each.kind is not paths.LogFileKind.V2 or not each.complete:
             return each.complete
-        return _is_whole(store, each, there) if each in examined else None
+        return _is_whole(log.source, each, there) if each in examined else None
 
     return tuple(
         CheckpointState(each.version, each.kind.value, complete(each))
@@ -210,7 +213,7 @@ def _sidecars(store: Store) -> frozenset[str]:
         return frozenset()
 
 
-def _is_whole(store: Store, checkpoint: Checkpoint, sidecars: frozenset[str]) -> bool:
+def _is_whole(store: LogSource, checkpoint: Checkpoint, sidecars: frozenset[str]) -> bool:
     """Return True if a V2 checkpoint can be read and all of its sidecars exist."""
     alone = Segment.of_checkpoint(checkpoint)
     wanted = ("protocol", "metaData", "checkpointMetadata", "sidecar")
@@ -283,8 +286,8 @@ def _about_checksum(
     file = listing.checksums.get(found.version)
     if file is None:
         return
-    checksum = load.read_checksum(log.store, file)
-    counts = load.read_counts(log.store, file) if checksum is None else None
+    checksum = load.read_checksum(log.source, file)
+    counts = load.read_counts(log.source, file) if checksum is None else None
     if checksum is not None:
         counts = checksum.num_files, checksum.table_size_bytes
     if counts is None:

@@ -12,17 +12,23 @@ from lakeferry.engines.engine_choice import suitable
 from lakeferry.errors import CorruptLog
 from lakeferry.log.replay import Snapshot
 from lakeferry.table import DeltaLog
+from lakeferry.table.version_reading import VersionReading
 
 
 def read_live_files(
     log: DeltaLog,
     version: int | None,
+    newest: VersionReading | None,
     wanted: str,
     observer: Observer,
     warn: Callable[[str], None],
 ) -> tuple[Snapshot, Iterator[pa.RecordBatch]]:
-    """Return a version and its live files in batches, from the engine that suits its log."""
-    segment = log.segment(version)
+    """Return a version and its live files in batches, from the engine that suits its log.
+
+    ``newest`` is what was read of the newest version just before, if it was.
+    """
+    known = newest if newest is not None and version in (None, newest.version) else None
+    segment = log.segment(version) if known is None else known.segment
     chosen = suitable(wanted, len(segment.files), segment.size_bytes, warn)
     if chosen == "spark":
         from lakeferry.engines import open_engine
@@ -34,7 +40,7 @@ def read_live_files(
             with suppress(CorruptLog):
                 replayed = stack.enter_context(spark.replay(plan, observer))
                 return replayed.small, _until_read(replayed, stack.pop_all())
-    snapshot = log.snapshot_of(segment)
+    snapshot = log.snapshot_of(segment, known)
     return snapshot, iter(snapshot.files.to_batches())
 
 

@@ -13,6 +13,7 @@ from lakeferry.redirect.resolve import Resolver
 from lakeferry.storage import Store
 from lakeferry.table import DeltaLog, unsupported
 from lakeferry.table.managed import ManagedStore
+from lakeferry.table.version_reading import VersionReading
 
 Plan = list[dict[str, Any]]
 """The steps that a dry run returns."""
@@ -81,20 +82,27 @@ class LocatedTable:
         """How messages name the table: by its name in a catalog if it was given, or its place."""
         return self.uri if split_name(self._name) is None else self._name
 
-    def _log(self, *, follow: bool = False) -> DeltaLog:
-        """Return the log of the named table, or of the target of its redirect."""
+    def _log(self) -> DeltaLog:
+        """Return the log of the named table."""
+        return self._opened(follow=False)[0]
+
+    def _opened(self, *, follow: bool) -> tuple[DeltaLog, VersionReading | None]:
+        """Return the log of the named table, or of the target of its redirect.
+
+        And what was read of its newest version to find out, if redirects were followed.
+        """
         told: set[str] = set()
 
         def warn(text: str) -> None:
-            # Resolving reads the log, and then it is read again: give each warning once.
+            # Several questions to one log may bring the same warning: give each one once.
             if text not in told:
                 told.add(text)
                 self._warn(text)
 
         self.followed_from = ()
-        here = DeltaLog(self._store, warn=warn)
+        here = DeltaLog(self._store, warn=warn).keeping_reads()
         if not follow:
-            return here
+            return here, None
         resolver = Resolver(
             lambda uri: self._store if uri == self._store.uri else self._places.open(uri),
             self._places.catalog,
@@ -102,9 +110,11 @@ class LocatedTable:
             warn=warn,
         )
         with unsupported.unless_unsupported(here, None), names.name_in_errors(self._name):
-            found = resolver.resolve(self._store.uri, allow_managed=True)
-        if not found.redirected:
-            return here
-        self.followed, self.followed_name = found.location, found.name
-        self.followed_from = found.chain[:-1]
-        return DeltaLog(self._places.open(found.location), warn=warn)
+            found = resolver.resolve(self._store.uri, allow_managed=True, hands_on=True)
+        store = self._store
+        if found.redirected:
+            self.followed, self.followed_name = found.location, found.name
+            self.followed_from = found.chain[:-1]
+            store = self._places.open(found.location)
+        source = None if found.reading is None else found.reading.source
+        return DeltaLog(store, warn=warn, source=source), found.reading

@@ -51,7 +51,7 @@ from lakeferry.redirect.client_effects import effects as effects
 from lakeferry.redirect.managed_commits import as_unmanaged
 from lakeferry.redirect.outcome import Outcome as Outcome
 from lakeferry.redirect.status import Status as Status
-from lakeferry.table import DeltaLog, live_files, unsupported
+from lakeferry.table import live_files, unsupported
 from lakeferry.table.checkpoint import Written
 from lakeferry.table.live_files import FILES as FILES
 from lakeferry.table.log_comparison import TableSide
@@ -103,9 +103,9 @@ class Table(RedirectMethods, TransferMethods):
 
     def snapshot(self, version: int | None = None, *, follow: bool = True) -> Snapshot:
         """Return a version, or the newest, with its live files as an Arrow table."""
-        log = self._log(follow=follow)
+        log, newest = self._opened(follow=follow)
         with unsupported.unless_unsupported(log, version):
-            snapshot = log.snapshot(version)
+            snapshot = log.snapshot(version, newest)
         features.check_readable(snapshot.protocol, asks_catalog=log.store.asks_catalog)
         return snapshot
 
@@ -121,9 +121,10 @@ class Table(RedirectMethods, TransferMethods):
 
     def history(self, limit: int | None = None, *, follow: bool = True) -> list[Commit]:
         """Return the commits that are still in the log, newest first."""
-        log = self._log(follow=follow)
+        log, newest = self._opened(follow=follow)
         with unsupported.unless_unsupported(log, None):
-            state = log.state()
+            newest = newest or log.newest()
+            state = newest.state()
             unsupported.refuse_reader_version(state.protocol)
             managed = features.catalog_managed(state.protocol)
             if managed and not log.store.asks_catalog:
@@ -131,7 +132,7 @@ class Table(RedirectMethods, TransferMethods):
                     f"{self._name} is managed by its catalog ({', '.join(managed)}): commits that "
                     "the catalog has accepted and that aren't published yet are missing here"
                 )
-            return [commit_of(revision) for revision in log.history(limit)]
+            return [commit_of(revision) for revision in log.history(limit, newest)]
 
     def files(
         self,
@@ -146,15 +147,15 @@ class Table(RedirectMethods, TransferMethods):
 
         ``timestamp_ms`` selects the version that was the newest at that time.
         """
-        log = self._log(follow=follow)
+        log, newest = self._opened(follow=follow)
         if timestamp_ms is not None:
             if version is not None:
                 raise InvalidInput(
                     "a version and a timestamp can't be combined", remedy="give one of them"
                 )
-            version = log.version_at(timestamp_ms)
+            version = log.version_at(timestamp_ms, state=None if newest is None else newest.state())
         with unsupported.unless_unsupported(log, version):
-            snapshot, batches = read_live_files(log, version, engine, observer, self._warn)
+            snapshot, batches = read_live_files(log, version, newest, engine, observer, self._warn)
         features.check_readable(snapshot.protocol, asks_catalog=log.store.asks_catalog)
         return pa.RecordBatchReader.from_batches(
             FILES, live_files.live_file_batches(batches, log.store.uri)
@@ -172,7 +173,7 @@ class Table(RedirectMethods, TransferMethods):
         An old path that leads to the table is followed. Also finds staged files that have lost
         their version and are older than the log's retention; they may be deleted.
         """
-        log = self._log(follow=True)
+        log = self._opened(follow=True)[0]
         store = log.store
         if not isinstance(store, ManagedStore) or not store.asks_catalog:
             raise InvalidInput(
@@ -348,15 +349,21 @@ class Table(RedirectMethods, TransferMethods):
                 "the options ref and keep are only for tables in lakeFS",
                 remedy="leave them out, and give the place to export to",
             )
-        log = DeltaLog(self._store, warn=self._warn) if in_lakefs else self._log(follow=follow)
+        log, _ = self._opened(follow=follow and not in_lakefs)
         with ExitStack() as stack:
             engines = stack.enter_context(opening(engine, self._warn))
             work = exporter.ExportContext(
                 engines.choose, self._places.open, observer, self._warn, follow
             )
-            former = () if in_lakefs else self.followed_from
             run = exporter.Export(
-                work, log.store, to=to, table=table, ref=ref, keep=keep, former=former
+                work,
+                log.store,
+                to=to,
+                table=table,
+                ref=ref,
+                keep=keep,
+                former=() if in_lakefs else self.followed_from,
+                reads=log.source,
             )
             if register is not None:
                 names.check_leads(

@@ -286,7 +286,7 @@ class TransferMethods(LocatedTable):
         # Check for a log with versions: an interrupted first pull leaves its mark there, and is
         # resumed.
         is_table = next(self._store.list("_delta_log/0"), None) is not None
-        return self._log(follow=True).store if follow and is_table else self._store
+        return self._opened(follow=True)[0].store if follow and is_table else self._store
 
 
 def _with_chain_aside(store: Store) -> Store:

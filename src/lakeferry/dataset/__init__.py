@@ -89,6 +89,7 @@ def open(
     """
     places = Places(storage_options)
     uri = places.locate(table)
+    newest = None
     if follow:
         with names.name_in_errors(table):
             found = resolve_table(
@@ -97,14 +98,16 @@ def open(
                 access=places.granted(uri),
                 app_name=app_name,
                 allow_managed=True,
+                hands_on=True,
             )
+        newest = found.reading
         if found.redirected:
             uri = found.location
             places.grant(uri, found.access)
     store = places.open(uri)
-    log = DeltaLog(store)
+    log = DeltaLog(store, source=None if newest is None else newest.source)
     with unsupported.unless_unsupported(log, version):
-        snapshot = log.snapshot(version)
+        snapshot = log.snapshot(version, newest)
     return of_snapshot(snapshot, store.config)
 
 

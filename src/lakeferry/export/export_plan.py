@@ -53,7 +53,7 @@ def look_at_ends(
     """List the source, without objects whose bytes are lost."""
     work.observer("listing", 0, 1)
     if (lakefs := origin.lakefs) is None:
-        survey = surveys.of_store(origin.store)
+        survey = surveys.of_store(origin.store, origin.reads)
         looked = ReuseSurvey(survey, _unchanged(survey, earlier, origin.store))
     else:
         try:
@@ -99,7 +99,7 @@ def prepare(
         if own.union(known) <= (reusable & present if in_place else reusable):
             sidecars = known
         else:
-            rows = load.small_rows(store, Segment.of_checkpoint(base), Lines(), _SMALL)
+            rows = load.small_rows(origin.reads, Segment.of_checkpoint(base), Lines(), _SMALL)
             sidecars = [load.sidecar_name(store.uri, each) for each in rows.sidecars]
             reusable -= own.union(sidecars)
     for name in sidecars:

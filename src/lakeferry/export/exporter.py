@@ -28,6 +28,7 @@ from lakeferry.redirect import received_entries
 from lakeferry.storage import Store
 from lakeferry.storage.lakefs import LakeFSStore
 from lakeferry.storage.uris import join, relative_name
+from lakeferry.table.log_source import LogSource
 
 _MOST_ATTEMPTS = 5
 """How often an export restarts because of other exports to the same place."""
@@ -77,8 +78,9 @@ class Export:
         ref: str | None = None,
         keep: int | None = None,
         former: Sequence[str] = (),
+        reads: LogSource | None = None,
     ) -> None:
-        """Determine what to export, and the target."""
+        """Determine what to export, and the target; ``reads`` has what was read of the log."""
         self.work = work = replace(work, open_store=cache(work.open_store))
         if keep is not None:
             pruning.check_pruning(keep, to)
@@ -86,7 +88,7 @@ class Export:
         if isinstance(store, LakeFSStore):
             self.origin = origins.origin_in_lakefs(store, ref, work.open_store)
         else:
-            self.origin = origins.of_table(store, former)
+            self.origin = origins.of_table(store, former, reads)
         self.target = origins.target_of(self.origin, to, table, work.open_store)
         self.place = ExportPlace.claimed(self.target, self.origin)
         self._looked: ReuseSurvey | None = None

@@ -34,6 +34,7 @@ from lakeferry.storage.uris import (
     relative_name,
     split,
 )
+from lakeferry.table.log_source import KeptReads, LogSource
 
 _EXPORTED = "_lakefs/exported"
 GONE = "_lakefs/gone"
@@ -57,6 +58,8 @@ class Origin:
 
     store: Store
     source: str
+    reads: LogSource
+    """Reads the table's log; what was read once is there for the next check."""
     commit: str | None = None
     ref: str | None = None
     namespace: str | None = None
@@ -138,7 +141,7 @@ def origin_in_lakefs(store: LakeFSStore, ref: str | None, open_store: OpenUri) -
     named = ref if ref is not None else given.removesuffix(_COMMITTED)
     source = f"lakefs://{repository}/{encode_name(place.path) if place.path else ''}"
     namespace = _found(there.storage_namespace)
-    return Origin(there, source, commit, _segment(named, "ref"), namespace)
+    return Origin(there, source, KeptReads(there), commit, _segment(named, "ref"), namespace)
 
 
 def _found(ask: Callable[[], str]) -> str:
@@ -154,9 +157,10 @@ def _found(ask: Callable[[], str]) -> str:
         ) from missing
 
 
-def of_table(store: Store, former: Sequence[str] = ()) -> Origin:
-    """Return a table that isn't in lakeFS."""
-    return Origin(store, store.uri, former=tuple(former))
+def of_table(store: Store, former: Sequence[str] = (), reads: LogSource | None = None) -> Origin:
+    """Return a table that isn't in lakeFS; ``reads`` has what was read of its log."""
+    source = KeptReads(store) if reads is None else reads
+    return Origin(store, store.uri, source, former=tuple(former))
 
 
 @dataclass(frozen=True, slots=True)

@@ -244,7 +244,7 @@ class ExportPublication:
         base = self.ready.content.segment.checkpoint
         if base is None or not self.ready.base_is_new or base.size_bytes > CHECKED_BASE_BYTES:
             return
-        load.snapshot(self.origin.store, Segment.of_checkpoint(base))
+        load.snapshot(self.origin.reads, Segment.of_checkpoint(base))
 
     def check_live(self) -> None:
         """Raise an error if a file of the version to publish is missing."""
@@ -258,7 +258,7 @@ class ExportPublication:
         if engine.name == "local":
             # Use this store, which knows where the log's bytes are.
             batches: Iterable[pa.RecordBatch] = load.snapshot(
-                self.origin.store, segment
+                self.origin.reads, segment
             ).files.to_batches()
             presence.check_live_files(batches, listed, self.work.open_store)
         else:
@@ -275,7 +275,8 @@ class ExportPublication:
         known = ready.earlier[0].table_id if ready.earlier else None
         if (protocol is None) != (metadata is None) and known is not None:
             # The other action is in a file that was reused.
-            state = DeltaLog(self.origin.store).state(ready.content.version)
+            log = DeltaLog(self.origin.store, source=self.origin.reads)
+            state = log.state(ready.content.version)
             protocol, metadata = state.protocol, state.metadata
         if protocol is not None:
             features.check_readable(protocol, asks_catalog=self.origin.store.asks_catalog)

@@ -30,6 +30,7 @@ from lakeferry.log.segment import Listing, arrange
 from lakeferry.storage import Store
 from lakeferry.storage.lakefs import LakeFSStore, ObjectPage
 from lakeferry.storage.uris import decode_name, is_absolute_uri, join
+from lakeferry.table.log_source import LogSource
 
 _CHUNK = 65_536
 _LOOKS_AT_ONCE = 16
@@ -127,11 +128,11 @@ def _survey(*gathered: _Gathered, addressed: bool) -> Survey:
     return Survey(names, addresses if addressed else None, log, where, sidecars, objects)
 
 
-def of_store(store: Store) -> Survey:
-    """List a table whose files are where its log says."""
+def of_store(store: Store, log_source: LogSource | None = None) -> Survey:
+    """List a table whose files are where its log says; ``log_source`` lists its log."""
     log, data = _Gathered(), _Gathered()
     # The log first: a writer writes a commit's files before the commit.
-    for entry in store.list(f"{paths.LOG_DIR}/"):
+    for entry in (log_source or store).list(f"{paths.LOG_DIR}/"):
         log.take(entry.path, entry.size_bytes, entry.modified_ms, None)
     for entry in store.list(""):
         if not entry.path.startswith(f"{paths.LOG_DIR}/"):

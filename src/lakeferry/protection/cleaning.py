@@ -35,6 +35,7 @@ from lakeferry.protection.boundary import boundary_of, check_no_redirect
 from lakeferry.redirect import read_entry
 from lakeferry.storage.uris import shell_safe
 from lakeferry.table import DeltaLog, load
+from lakeferry.table.log_source import LogSource
 
 _ATTEMPTS = 3
 _LOOKED_AT = 10
@@ -106,7 +107,7 @@ def foresee_cleaning(
         work = replace(work, listing=_with_checkpoint(work.listing, create))
         plan = work.plan()
     else:
-        work.check_base(plan)
+        work.check_base(plan, log.source)
     waves = (*plan.commits, *plan.checkpoints, *work.sidecar_waves(plan))
     return Foreseen(create, waves, plan.kept)
 
@@ -125,7 +126,8 @@ def clean(
     stays. If both are given, only files that both allow are deleted.
     """
     work, plan, created = _founded(log, retention_ms, before, force=force)
-    work.check_base(plan)
+    # Read again: it is about to be the only one that has the older files.
+    work.check_base(plan, log.store)
     deleted: list[str] = []
     total = sum(len(wave) for wave in (*plan.commits, *plan.checkpoints))
 
@@ -239,11 +241,11 @@ class _Work:
             self.known.update(protocols_of(self.log, self.listing, range(unknown[0], asked.stop)))
         return cleanup.plan_cleanup(self.listing, self.cut, self.boundary, self.known)
 
-    def check_base(self, plan: CleanupPlan) -> None:
+    def check_base(self, plan: CleanupPlan, source: LogSource) -> None:
         """Refuse to delete anything if the checkpoint that replaces it can't be read."""
         if plan.base is None or plan.is_empty:
             return
-        if not load.is_usable(self.log.store, plan.base):
+        if not load.is_usable(source, plan.base):
             raise CorruptLog(
                 f"the checkpoint of version {plan.base.version} can't be read",
                 cause="the rows of older files would be lost with the commits that the "
@@ -260,7 +262,8 @@ class _Work:
         Some readers fail if a hint's checkpoint is missing; without a hint they list
         the log, which is short by then.
         """
-        hint = self.log.hint()
+        # It may have been moved forward meanwhile, so what was read at first doesn't count.
+        hint = DeltaLog(self.log.store).hint()
         if plan.base is not None and hint is not None and hint.version < plan.base.version:
             self.log.store.delete_many([paths.LAST_CHECKPOINT])
 
@@ -286,7 +289,7 @@ class _Work:
                 continue
             alone = Segment.of_checkpoint(checkpoint)
             try:
-                rows = load.small_rows(store, alone, Lines(), ("sidecar",))
+                rows = load.small_rows(self.log.source, alone, Lines(), ("sidecar",))
             except (CorruptLog, ObjectNotFound):
                 self.log.warn(
                     f"{checkpoint.files[0].path} can't be read, and may refer to sidecars: all "
@@ -403,7 +406,7 @@ def _may_change(log: DeltaLog, listing: Listing, version: int) -> bool:
         return True
     lines = Lines()
     name = paths.commit(version)
-    lines.read(log.store.get(name), name)
+    lines.read(log.source.get(name), name)
     return lines.protocol is not None
 
 
@@ -417,7 +420,7 @@ def _told(log: DeltaLog, listing: Listing, versions: range) -> Iterator[tuple[in
         for version in versions
         if version in listing.checksums or version in listing.commits
     }
-    contents = load.contents(log.store, read.values())
+    contents = load.contents(log.source, read.values())
     for version in versions:
         if version not in read:
             yield version, _GAP
@@ -431,7 +434,7 @@ def _told(log: DeltaLog, listing: Listing, versions: range) -> Iterator[tuple[in
                 if version not in listing.commits:
                     yield version, _GAP
                     continue
-            data = log.store.get(listing.commits[version].path)
+            data = log.source.get(listing.commits[version].path)
         lines = Lines()
         lines.read(data, paths.commit(version))
         yield version, lines.protocol
@@ -449,7 +452,7 @@ def _at_checkpoint(log: DeltaLog, listing: Listing, version: int) -> Protocol | 
         if checkpoint.complete and checkpoint.version == version:
             alone = Segment.of_checkpoint(checkpoint)
             try:
-                return load.small_rows(log.store, alone, Lines(), ("protocol",)).protocol
+                return load.small_rows(log.source, alone, Lines(), ("protocol",)).protocol
             except (CorruptLog, ObjectNotFound):
                 continue
     return None

@@ -397,11 +397,11 @@ def _commit_boundary(
 def _commits_between(log: DeltaLog, after: int, until: int) -> Lines | None:
     """Return the content of the commits after a version; ``None`` if one was cleaned up."""
     wanted = range(after + 1, until + 1)
-    listing = load.list_log(log.store, after + 1, until + 1)
+    listing = load.list_log(log.source, after + 1, until + 1)
     if any(version not in listing.commits for version in wanted):
         return None
     lines = Lines()
-    for file, data in load.contents(log.store, [listing.commits[v] for v in wanted]):
+    for file, data in load.contents(log.source, [listing.commits[v] for v in wanted]):
         lines.read(data, file.path)
     return lines
 
@@ -437,7 +437,7 @@ def _last_trace(log: DeltaLog, feature: Feature, state: TableState) -> int:
     metadata = log.state(earliest).metadata if earliest else state.metadata
     newest = -1
     wanted = [listing.commits[version] for version in sorted(listing.commits)]
-    for file, data in load.contents(log.store, wanted):
+    for file, data in load.contents(log.source, wanted):
         lines = Lines()
         lines.read(data, file.path)
         metadata = lines.metadata or metadata

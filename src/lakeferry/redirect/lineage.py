@@ -28,6 +28,7 @@ from lakeferry.redirect.states import RedirectState
 from lakeferry.storage import Store
 from lakeferry.storage.uris import shell_safe
 from lakeferry.table import DeltaLog
+from lakeferry.table.log_source import LogSource
 
 APP_ID = "lakeferry.redirect:"
 """Prefix of the application id in a move's ``txn`` action; the id of the move follows."""
@@ -43,7 +44,7 @@ class Anchor:
     version: int
     sha256: str
 
-    def holds(self, store: Store) -> bool:
+    def holds(self, store: LogSource) -> bool:
         """Return whether the commit is still there with the same bytes; costs one GET."""
         body = _body(store, self.version)
         return body is not None and _digest(body) == self.sha256
@@ -59,11 +60,11 @@ def opening_txns(journal: Journal, version: int) -> tuple[Txn, ...]:
 def newest_commit(target: DeltaLog) -> TargetCommit:
     """Return the newest commit of an existing target, which identifies it from now on."""
     state = target.state()
-    digest = commit_digest(target.store, state.version)
+    digest = commit_digest(target.source, state.version)
     return TargetCommit(state.version, state.metadata.id, digest)
 
 
-def commit_digest(store: Store, version: int) -> str | None:
+def commit_digest(store: LogSource, version: int) -> str | None:
     """Return the digest of a version's commit, or ``None`` if it doesn't exist."""
     body = _body(store, version)
     return None if body is None else _digest(body)
@@ -134,7 +135,7 @@ def _of_moved(
     """Return why the table isn't the moved one, or a commit that identifies it."""
     version = journal.ready_version
     assert version is not None
-    found = redirect_commits.read_commit(target.store, version)
+    found = redirect_commits.read_commit(target.source, version)
     if found is not None:
         if opens_target(found[1], journal.move_id):
             return None, Anchor(version, _digest(found[0]))
@@ -153,7 +154,7 @@ def _of_moved(
     elif there.metadata.id != table_id:
         # Moved by an older Lakeferry, which recorded only the id.
         return f"its id is {there.metadata.id}, and {table_id} moved", None
-    return None, _newest(target.store, there.version)
+    return None, _newest(target.source, there.version)
 
 
 def _of_existing(journal: Journal, target: DeltaLog) -> tuple[str | None, Anchor | None]:
@@ -161,7 +162,7 @@ def _of_existing(journal: Journal, target: DeltaLog) -> tuple[str | None, Anchor
     known = journal.target_commit
     if known is None:
         return None, None
-    body = None if known.sha256 is None else _body(target.store, known.version)
+    body = None if known.sha256 is None else _body(target.source, known.version)
     if body is not None and known.sha256 is not None:
         if _digest(body) == known.sha256:
             return None, Anchor(known.version, known.sha256)
@@ -171,7 +172,7 @@ def _of_existing(journal: Journal, target: DeltaLog) -> tuple[str | None, Anchor
         return f"it ends at version {state.version}, and had {known.version} at READY", None
     if state.metadata.id != known.table_id:
         return f"its id is {state.metadata.id}, and was {known.table_id} at READY", None
-    return None, _newest(target.store, state.version)
+    return None, _newest(target.source, state.version)
 
 
 def opens_target(lines: Lines, move_id: str | None) -> bool:
@@ -185,12 +186,12 @@ def opens_target(lines: Lines, move_id: str | None) -> bool:
     return dialects.without_redirect(lines.metadata) == dict(lines.metadata.configuration)
 
 
-def _newest(store: Store, version: int) -> Anchor | None:
+def _newest(store: LogSource, version: int) -> Anchor | None:
     body = _body(store, version)
     return None if body is None else Anchor(version, _digest(body))
 
 
-def _body(store: Store, version: int) -> bytes | None:
+def _body(store: LogSource, version: int) -> bytes | None:
     try:
         return store.get(paths.commit(version))
     except ObjectNotFound:

@@ -15,9 +15,9 @@ from lakeferry.redirect.managed_place import log_at, place_of_move, target_log
 from lakeferry.redirect.move import Move
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.states import RedirectState
-from lakeferry.storage import Store
 from lakeferry.storage.uris import shell_safe
 from lakeferry.table import DeltaLog, load
+from lakeferry.table.log_source import LogSource
 
 
 def begun(
@@ -73,7 +73,7 @@ def begun_earlier(setting: Setting, source: DeltaLog, redirect: Redirect) -> Mov
     ``None`` if no remaining version began it.
     """
     newest_first = sorted(source.listing().commits.values(), key=lambda file: -file.version)
-    for version, data, lines in _marked(source.store, newest_first):
+    for version, data, lines in _marked(source.source, newest_first):
         if is_beginning(lines.commit_info, redirect):
             try:
                 before = source.state(version)
@@ -106,16 +106,16 @@ def leads_nowhere(source: DeltaLog, redirect: Redirect, version: int) -> bool:
 
 def marked(source: DeltaLog, first: int, last: int) -> Iterator[tuple[int, Lines]]:
     """Yield the commits from ``first`` to ``last`` that may be a redirect's, newest first."""
-    found = load.list_log(source.store, first).commits
+    found = load.list_log(source.source, first).commits
     newest_first = sorted(found.values(), key=lambda file: -file.version)
     wanted = [file for file in newest_first if first <= file.version <= last]
     # The newest one is often enough, so it is read alone.
     for files in (wanted[:1], wanted[1:]):
-        for version, _, lines in _marked(source.store, files):
+        for version, _, lines in _marked(source.source, files):
             yield version, lines
 
 
-def _marked(store: Store, files: Iterable[LogFile]) -> Iterator[tuple[int, bytes, Lines]]:
+def _marked(store: LogSource, files: Iterable[LogFile]) -> Iterator[tuple[int, bytes, Lines]]:
     """Yield the commits that may be a redirect's, as bytes and parsed."""
     for file, data in load.contents(store, files):
         if redirect_commits.MARK.encode() in data:

@@ -30,6 +30,7 @@ from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.states import RedirectState
 from lakeferry.storage import Store
 from lakeferry.table import DeltaLog
+from lakeferry.table.log_source import LogSource
 
 REDIRECT_OPERATION = "REDIRECT"
 MARK = "lakeferryRedirect"
@@ -122,7 +123,7 @@ def locked_body(commit_info: CommitInfo, locked: Bare) -> bytes:
     return b"\n".join(actions.encode_line(part) for part in parts) + b"\n"
 
 
-def read_commit(store: Store, version: int) -> tuple[bytes, Lines] | None:
+def read_commit(store: LogSource, version: int) -> tuple[bytes, Lines] | None:
     """Return a version's commit, as bytes and read, or ``None`` where there is none."""
     path = paths.commit(version)
     try:

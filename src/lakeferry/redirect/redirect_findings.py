@@ -194,16 +194,17 @@ def lacking_sentence(name: str, lacking: MissingRequirements, sources: Sequence[
 def about_target(
     redirect: Redirect,
     found: Snapshot | TableState,
-    store: Store,
+    source: DeltaLog,
     open_store: Callable[[str], Store],
     catalog: Callable[[str], Catalog],
     grant: GrantAccess = ungranted,
 ) -> Iterator[RedirectFinding]:
     """Yield findings about the target of a table's redirect; costs a few requests.
 
-    ``found`` is the newest version of the table at ``store``. An old entry that a
-    RESTORE brought back after the withdrawal leads nowhere.
+    ``found`` is the newest version of ``source``. An old entry that a RESTORE brought back
+    after the withdrawal leads nowhere.
     """
+    store = source.store
     if not received_entries.counts(store, redirect):
         yield "redirect_arrived", received_entries.NOT_FOLLOWED
         return
@@ -211,12 +212,12 @@ def about_target(
         return
     try:
         if redirect.state is RedirectState.ENABLING:
-            yield from _about_beginning(redirect, found, store)
+            yield from _about_beginning(redirect, found, source)
             return
         place = redirect.target.location
         if place is None:
             place = find_in_catalog(catalog, redirect, store.uri, grant).location
-        target = DeltaLog(open_store(place))
+        target = DeltaLog(open_store(place)).keeping_reads()
         there = target.state()
         lineage.check_lineage(redirect, store.uri, found.metadata.id, target)
     except RedirectTargetReplaced as stranger:
@@ -229,13 +230,13 @@ def about_target(
     except LakeferryError as failed:
         yield "redirect_target_unreachable", f"the redirect's target can't be read: {failed}"
     else:
-        yield from about_lock(redirect, found, there, place, store)
+        yield from about_lock(redirect, found, there, place, source)
 
 
 def _about_beginning(
-    redirect: Redirect, found: Snapshot | TableState, store: Store
+    redirect: Redirect, found: Snapshot | TableState, source: DeltaLog
 ) -> Iterator[RedirectFinding]:
-    begun = redirect_commits.read_commit(store, found.version)
+    begun = redirect_commits.read_commit(source.source, found.version)
     begins = begun is not None and move_lookup.is_beginning(begun[1].commit_info, redirect)
     if redirect.journal is not None and not begins:
         why = (
@@ -250,9 +251,9 @@ def about_lock(
     found: Snapshot | TableState,
     there: TableState,
     place: str,
-    store: Store,
+    source: DeltaLog,
 ) -> Iterator[RedirectFinding]:
-    """Yield a finding if the redirect from ``store`` to ``place`` has ended."""
+    """Yield a finding if the redirect from ``source`` to ``place`` has ended."""
     if redirect.journal is None or redirect.journal.data is Data.EXISTING:
         return
     try:
@@ -260,7 +261,7 @@ def about_lock(
     except RedirectSpecInvalid as invalid:
         yield "redirect_spec_invalid", str(invalid)
         return
-    if move_lookup.leads_nowhere(DeltaLog(store), redirect, found.version):
+    if move_lookup.leads_nowhere(source, redirect, found.version):
         why = "and was withdrawn: an old entry is back, perhaps by a RESTORE"
         remedy = "'redirect disable' removes it"
         yield NOWHERE, f"the redirect leads to {place}, {why}; {remedy}"

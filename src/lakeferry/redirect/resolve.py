@@ -53,6 +53,7 @@ from lakeferry.redirect.target_in_catalog import find_in_catalog
 from lakeferry.storage import Store, normalise, open_store
 from lakeferry.storage.uris import same_place
 from lakeferry.table import DeltaLog
+from lakeferry.table.version_reading import VersionReading
 
 MAX_HOPS = 8
 """How many redirects in a row are followed."""
@@ -78,6 +79,8 @@ class Resolution:
     """How the catalog that named the location lets it be opened."""
     managed: tuple[str, ...] = ()
     """The features by which its catalog decides about its commits: no path is enough then."""
+    reading: VersionReading | None = field(default=None, repr=False, compare=False)
+    """What was read of the newest version at the location, if the caller asked for it."""
 
     def only_by_name(self) -> CatalogManaged:
         """Return the error for a managed table of which only the path can be given."""
@@ -114,6 +117,31 @@ class _Seen:
     commit: LogFile | None
     """The commit of that version as it was listed, if the log still had it."""
     at: float
+
+
+class _Logs:
+    """The logs that one call reads; each of their files is read once."""
+
+    def __init__(
+        self, open_store: Callable[[str], Store], warn: Callable[[str], None], keeps_files: bool
+    ) -> None:
+        self._open = open_store
+        self._warn = warn
+        self._keeps_files = keeps_files
+        self._logs: dict[str, DeltaLog] = {}
+        self.readings: dict[str, VersionReading] = {}
+
+    def at(self, place: str) -> DeltaLog:
+        """Return the log of the table at a place."""
+        if place not in self._logs:
+            self._logs[place] = DeltaLog(self._open(place), warn=self._warn).keeping_reads()
+        return self._logs[place]
+
+    def newest(self, place: str) -> VersionReading:
+        """Read the newest version of the table at a place."""
+        reading = self.at(place).newest(keeps_files=self._keeps_files)
+        self.readings[place] = reading
+        return reading
 
 
 class Resolver:
@@ -157,14 +185,20 @@ class Resolver:
         app_name: str | None = None,
         write: bool = False,
         allow_managed: bool = False,
+        hands_on: bool = False,
     ) -> Resolution:
         """Return where ``table`` is for a session named ``app_name``, to read or to ``write``.
 
         A managed table is refused, as a path alone isn't enough to read it. ``allow_managed``
-        accepts one that is opened with its catalog, or that isn't redirected.
+        accepts one that is opened with its catalog, or that isn't redirected. ``hands_on`` is for
+        a caller that reads the table next: the result has what was read of it, unless that was
+        cached.
         """
         granted: dict[str, CatalogAccess] = {}
-        found, target = self._followed(normalise(table), app_name, write, granted)
+        logs = _Logs(self._open, self._warn, hands_on)
+        found, target = self._followed(normalise(table), app_name, write, granted, logs)
+        if hands_on:
+            found = replace(found, reading=logs.readings.get(found.location))
         if found.managed:
             found = self._with_name(found, target)
         if found.managed and not (
@@ -179,6 +213,7 @@ class Resolver:
         app_name: str | None,
         write: bool,
         granted: dict[str, CatalogAccess],
+        logs: _Logs,
     ) -> tuple[Resolution, RedirectTarget | None]:
         """Return where redirects lead, and the last target."""
         chain = [source]
@@ -187,7 +222,7 @@ class Resolver:
         while True:
             here = chain[-1]
             try:
-                seen = self._look(here, led_from=chain[-2] if len(chain) > 1 else None)
+                seen = self._look(here, chain[-2] if len(chain) > 1 else None, logs)
             except CorruptLog as broken:
                 raise following_errors.unreadable(broken, here) from broken
             redirect = seen.redirect
@@ -212,7 +247,7 @@ class Resolver:
             if len(chain) > MAX_HOPS:
                 why = f"it has more than {MAX_HOPS} redirects"
                 raise following_errors.endless([*chain, following], why)
-            self._check_lineage(here, seen, following)
+            self._check_lineage(here, seen, following, logs)
             chain.append(following)
         found = Resolution(source, here, len(chain) > 1, None, tuple(chain), named)
         return replace(found, managed=seen.managed), target
@@ -247,7 +282,7 @@ class Resolver:
         with self._lock:
             self._seen.pop(normalise(table), None)
 
-    def _look(self, place: str, *, led_from: str | None) -> _Seen:
+    def _look(self, place: str, led_from: str | None, logs: _Logs) -> _Seen:
         """Return the table at a place; ``led_from`` is the table whose redirect led there."""
         now = self._monotonic()
         seen = self._seen.get(place)
@@ -257,20 +292,23 @@ class Resolver:
         first = led_from is None
         if seen and fresh and not (first and self._has_moved_on(place, seen)):
             return seen
-        store = self._open(place)
+        log = logs.at(place)
+        store = log.store
         try:
-            log = DeltaLog(store, warn=self._warn)
-            state, commit = log.newest()
+            reading = logs.newest(place)
         except (TableNotFound, NotATable) as missing:
             if led_from is None:
                 raise
             raise following_errors.target_missing(led_from, place, missing) from missing
+        state = reading.state()
         found = self._in_force(store, state, place)
         managed = features.catalog_managed(state.protocol)
         withdrawn = found is not None and move_lookup.leads_nowhere(log, found, state.version)
         asked = bool(managed) and store.asks_catalog
         table_id = state.metadata.id
-        seen = _Seen(state.version, found, table_id, withdrawn, managed, asked, commit, now)
+        seen = _Seen(
+            state.version, found, table_id, withdrawn, managed, asked, reading.segment.commit, now
+        )
         with self._lock:
             if len(self._seen) >= _MAX_REMEMBERED:
                 self._seen.clear()
@@ -283,7 +321,7 @@ class Resolver:
         seen = self._seen.get(place)
         return self._open(place).asks_catalog if seen is None else seen.asked
 
-    def _check_lineage(self, source: str, seen: _Seen, target: str) -> None:
+    def _check_lineage(self, source: str, seen: _Seen, target: str, logs: _Logs) -> None:
         """Refuse a target that isn't the table that moved there.
 
         Checked every time, for one GET: a replaced target leaves no sign at the source.
@@ -292,15 +330,15 @@ class Resolver:
         if redirect is None or redirect.journal is None:
             return
         key = (target, redirect.journal.move_id)
-        store = self._open(target)
+        log = logs.at(target)
         known = self._anchors.get(key)
-        if known is not None and known.holds(store):
+        if known is not None and known.holds(log.source):
             return
         with self._lock:
             self._seen.pop(target, None)
             self._anchors.pop(key, None)
         try:
-            anchor = lineage.check_lineage(redirect, source, seen.table_id, DeltaLog(store))
+            anchor = lineage.check_lineage(redirect, source, seen.table_id, log)
         except (TableNotFound, NotATable) as missing:
             raise following_errors.target_missing(source, target, missing) from missing
         if anchor is not None:
@@ -395,12 +433,13 @@ def resolve_table(
     app_name: str | None = None,
     write: bool = False,
     allow_managed: bool = False,
+    hands_on: bool = False,
 ) -> Resolution:
     """Return where ``table`` is; results are cached for a short time.
 
     ``storage_options`` apply to every place on the way, ``access`` is how a
     catalog lets ``table`` itself be opened. ``allow_managed`` is for callers that open the
-    location with :attr:`Resolution.access`.
+    location with :attr:`Resolution.access`, ``hands_on`` for those that read it next.
     """
     options = dict(storage_options or {})
     key = tuple(sorted(options.items()))
@@ -411,4 +450,10 @@ def resolve_table(
         resolver, places = _resolvers[key]
     if access is not NO_ACCESS:
         places.grant(table, access)
-    return resolver.resolve(table, app_name=app_name, write=write, allow_managed=allow_managed)
+    return resolver.resolve(
+        table,
+        app_name=app_name,
+        write=write,
+        allow_managed=allow_managed,
+        hands_on=hands_on,
+    )

@@ -77,7 +77,7 @@ class Status:
 
 def status(setting: Setting, source_uri: str) -> Status:
     """Return the state of the redirect of the table at ``source_uri``."""
-    source = setting.log(source_uri)
+    source = setting.log(source_uri).keeping_reads()
     state = source.state()
     try:
         redirect = read_entry.read(state.protocol, state.metadata, source_uri)
@@ -170,12 +170,12 @@ def _target(setting: Setting, redirect: Redirect, source: DeltaLog, state: Table
                 setting.catalog, redirect, source.store.uri, setting.grant, finds_name=True
             )
             place, name = known.location, f"{target.kind.catalog}:{known.name}"
-        log = setting.log(place)
+        log = setting.log(place).keeping_reads()
         there = log.state()
         lineage.check_lineage(redirect, source.store.uri, state.metadata.id, log)
         odd: list[str] = []
         if redirect.state is RedirectState.READY:
-            found = redirect_findings.about_lock(redirect, state, there, place, source.store)
+            found = redirect_findings.about_lock(redirect, state, there, place, source)
             odd += (sentence for _, sentence in found)
             lacking = _lacking(there, _required(redirect, log))
             if lacking is not None:

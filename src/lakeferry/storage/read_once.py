@@ -47,6 +47,8 @@ class RememberedReads:
 
     objects: dict[str, bytes | None] = field(default_factory=dict)
     """Small objects by name; ``None`` means that there is no such object."""
+    ranges: dict[tuple[str, int, int], bytes] = field(default_factory=dict)
+    """Small parts of objects, by name, start and length."""
     size_bytes: int = 0
     listings: builtins.list[_Listing] = field(default_factory=list)
 
@@ -95,6 +97,20 @@ class ReadOnceStore(Overlay):
         (data,) = self._get([path])
         return data
 
+    def get_range(self, path: str, start: int, length: int) -> bytes:
+        """Get a part of an object that wasn't read before."""
+        self._check_there(path)
+        whole = self._reads.objects.get(path)
+        if whole is not None:
+            return whole[start : start + length]
+        key = path, start, length
+        data = self._reads.ranges.get(key)
+        if data is None:
+            data = super().get_range(path, start, length)
+            if self._fits(data):
+                self._reads.ranges[key] = data
+        return data
+
     def get_many(self, paths: Sequence[str]) -> builtins.list[bytes]:
         """Get those of the objects that weren't read before."""
         return self._get(paths)
@@ -113,15 +129,22 @@ class ReadOnceStore(Overlay):
                 # The listing had it: the cache is out of date.
                 self._reads.listings.clear()
                 self._reads.objects.clear()
+                self._reads.ranges.clear()
             elif len(left) == 1:
                 self._reads.objects[left[0]] = None
             raise
         found = [new[path] if path in new else self._reads.objects[path] for path in paths]
         for path, data in new.items():
-            if len(data) <= _LARGEST_BYTES and self._reads.size_bytes + len(data) <= MOST_BYTES:
+            if self._fits(data):
                 self._reads.objects[path] = data
-                self._reads.size_bytes += len(data)
         return [data for data in found if data is not None]
+
+    def _fits(self, data: bytes) -> bool:
+        """Return whether there is room for an object, and take it."""
+        fits = len(data) <= _LARGEST_BYTES and self._reads.size_bytes + len(data) <= MOST_BYTES
+        if fits:
+            self._reads.size_bytes += len(data)
+        return fits
 
     def _check_there(self, path: str) -> None:
         """Refuse a name that is known not to be there."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -24,21 +25,20 @@ from lakeferry.errors import (
 )
 from lakeferry.log import features, paths, properties, timestamps
 from lakeferry.log.actions import CommitInfo, DomainMetadata
-from lakeferry.log.checkpoint_read import PROTOCOL_AND_METADATA, SMALL_ACTIONS
 from lakeferry.log.checksum import contradictions
 from lakeferry.log.commit import LogHead, Transaction
 from lakeferry.log.conflicts import Conflict
 from lakeferry.log.last_checkpoint import Hint, decode_hint
 from lakeferry.log.lines import Lines
-from lakeferry.log.paths import LogFile
-from lakeferry.log.replay import Reconciliation, Snapshot, TableState
+from lakeferry.log.replay import Snapshot, TableState
 from lakeferry.log.segment import Listing, Segment
-from lakeferry.log.timestamps import InCommitTimestamps
 from lakeferry.storage import Store
 from lakeferry.table import checkpoint, load, put_commit
 from lakeferry.table.checkpoint import LogFileWriter, Written
+from lakeferry.table.log_source import KeptReads, LogSource
 from lakeferry.table.misnamed import is_file, table_above
 from lakeferry.table.put_commit import Committed
+from lakeferry.table.version_reading import VersionReading
 
 Result = TypeVar("Result")
 _MAX_LISTINGS = 3
@@ -72,11 +72,17 @@ class DeltaLog:
         *,
         clock: Callable[[], int] = wall_clock,
         warn: Callable[[str], None] = lambda _: None,
+        source: LogSource | None = None,
     ) -> None:
-        """Open a log; no request is sent yet."""
+        """Open a log; no request is sent yet. ``source`` reads its files, by default the store."""
         self.store = store
+        self.source: LogSource = store if source is None else source
         self.clock = clock
         self.warn = warn
+
+    def keeping_reads(self) -> DeltaLog:
+        """Return the same log for one command, which reads none of its files twice."""
+        return DeltaLog(self.store, clock=self.clock, warn=self.warn, source=KeptReads(self.store))
 
     def listing(self) -> Listing:
         """Return a listing of the whole log; raise if there is no table."""
@@ -87,36 +93,34 @@ class DeltaLog:
 
     def segment(self, version: int | None = None) -> Segment:
         """Return the files that make up ``version``, or the newest, by one LIST if possible."""
+        return self._listed(version)[1]
+
+    def _listed(self, version: int | None) -> tuple[Listing, Segment]:
         hint = self.hint()
         if hint is not None and (version is None or version >= hint.version):
             listing = self._list(hint.version)
             bound = listing.newest_version if version is None else version
             # A hint to a missing checkpoint, or to one that is too new, is ignored.
             if any(c.complete and c.version <= bound for c in listing.checkpoints):
-                return listing.segment(version)
-        return self.listing().segment(version)
+                return listing, listing.segment(version)
+        listing = self.listing()
+        return listing, listing.segment(version)
 
     def state(self, version: int | None = None) -> TableState:
         """Return a version's protocol and metadata, without reading its file actions."""
-        return self._reading(version, self._state_of)
+        return self._reading(version, VersionReading.state)
 
-    def newest(self) -> tuple[TableState, LogFile | None]:
-        """Return the newest version's protocol and metadata, and its commit as it was listed."""
-        return self._reading(None, lambda segment: (self._state_of(segment), segment.commit))
+    def newest(self, *, keeps_files: bool = False) -> VersionReading:
+        """Read the newest version's protocol and metadata, and return what was read for that.
 
-    def _state_of(self, segment: Segment) -> TableState:
-        if segment.checksum is not None:
-            checksum = load.read_checksum(self.store, segment.checksum)
-            if checksum is not None:
-                return TableState(segment.version, checksum.protocol, checksum.metadata)
-        return self._replayed_state(segment)
+        With ``keeps_files`` a later :meth:`snapshot` doesn't read the commits again.
+        """
 
-    def _replayed_state(self, segment: Segment) -> TableState:
-        lines = load.read_deltas(self.store, segment, keeps_files=False)
-        replay = _without_files(self.store, segment, lines)
-        if lines.protocol is None or lines.metadata is None:
-            replay.take(load.small_rows(self.store, segment, lines, PROTOCOL_AND_METADATA))
-        return replay.state()
+        def read(reading: VersionReading) -> VersionReading:
+            reading.state()
+            return reading
+
+        return self._reading(None, read, keeps_files=keeps_files)
 
     def check_checksum(self, version: int) -> None:
         """Refuse a version whose checksum file contradicts the log about protocol or metadata.
@@ -124,15 +128,13 @@ class DeltaLog:
         :meth:`state` trusts the file. A caller that writes its content into the log again has
         to call this first: otherwise a wrong checksum file would make the log wrong.
         """
-        segment = self.segment(version)
-        if segment.checksum is None:
+        reading = self._reading_of(self.segment(version))
+        stated = reading.checksum
+        if stated is None or reading.segment.checksum is None:
             return
-        stated = load.read_checksum(self.store, segment.checksum)
-        if stated is None:
-            return
-        found = self.working_around(segment, self._replayed_state)
+        found = self._read_more(reading, VersionReading.replayed_state)
         if names := contradictions(stated, found.protocol, found.metadata):
-            path = segment.checksum.path
+            path = reading.segment.checksum.path
             raise CorruptLog(
                 f"version {version} doesn't match its checksum file",
                 cause=f"{path} and the log differ in {', '.join(names)}",
@@ -144,22 +146,23 @@ class DeltaLog:
 
     def small_snapshot(self, version: int | None = None) -> Snapshot:
         """Return a version without its files: the tables of files are empty, the rest is there."""
+        return self._reading(version, VersionReading.small_snapshot)
 
-        def read(segment: Segment) -> Snapshot:
-            lines = load.read_deltas(self.store, segment, keeps_files=False)
-            replay = _without_files(self.store, segment, lines)
-            replay.take(load.small_rows(self.store, segment, lines, SMALL_ACTIONS))
-            return replay.snapshot()
+    def snapshot(
+        self, version: int | None = None, newest: VersionReading | None = None
+    ) -> Snapshot:
+        """Return a version with all of its live files and tombstones.
 
-        return self._reading(version, read)
+        ``newest`` is what was read of the newest version just before, if it was.
+        """
+        if newest is not None and version in (None, newest.version):
+            with suppress(load.Vanished):
+                return self.snapshot_of(newest.segment, newest)
+        return self._reading(version, VersionReading.snapshot)
 
-    def snapshot(self, version: int | None = None) -> Snapshot:
-        """Return a version with all of its live files and tombstones."""
-        return self._reading(version, lambda segment: load.snapshot(self.store, segment))
-
-    def snapshot_of(self, segment: Segment) -> Snapshot:
-        """Return the version that a segment of this log makes up."""
-        return self.working_around(segment, lambda segment: load.snapshot(self.store, segment))
+    def snapshot_of(self, segment: Segment, reading: VersionReading | None = None) -> Snapshot:
+        """Return the version that a segment of this log makes up; ``reading`` has parts of it."""
+        return self._read_more(reading or self._reading_of(segment), VersionReading.snapshot)
 
     def version_at(
         self, timestamp_ms: int, listing: Listing | None = None, state: TableState | None = None
@@ -201,20 +204,34 @@ class DeltaLog:
             )
         return found
 
-    def history(self, limit: int | None = None) -> list[Revision]:
-        """Return the commits that weren't cleaned up, newest first."""
-        kept = timestamps.in_commit_timestamps(self.state().metadata)
-        return _listing_anew(lambda: self._history(limit, kept))
+    def history(
+        self, limit: int | None = None, newest: VersionReading | None = None
+    ) -> list[Revision]:
+        """Return the commits that weren't cleaned up, newest first.
 
-    def _history(self, limit: int | None, kept: InCommitTimestamps | None) -> list[Revision]:
-        listing = self.listing()
+        ``newest`` is what was read of the newest version just before, if it was.
+        """
+        known = self.newest() if newest is None else newest
+        if known.listing is not None and known.listing.since == 0:
+            with suppress(load.Vanished):
+                return self._history(limit, known, known.listing)
+        return _listing_anew(lambda: self._history(limit, known, self.listing()))
+
+    def _history(
+        self, limit: int | None, newest: VersionReading, listing: Listing
+    ) -> list[Revision]:
+        kept = timestamps.in_commit_timestamps(newest.state().metadata)
         times = timestamps.file_times(listing.commits.values())
         newest_first = [listing.commits[v] for v in sorted(listing.commits, reverse=True)[:limit]]
-        revisions = []
-        for file, data in load.contents(self.store, newest_first):
+        infos = dict(newest.commit_infos)
+        new = [file for file in newest_first if file.version not in infos]
+        for file, data in load.contents(self.source, new):
             lines = Lines(keeps_files=False)
             lines.read(data, file.path)
-            info = lines.commit_info
+            infos[file.version] = lines.commit_info
+        revisions = []
+        for file in newest_first:
+            info = infos[file.version]
             moment = info.in_commit_timestamp if info else None
             if kept is None or file.version < kept.since_version or moment is None:
                 moment = times[file.version]
@@ -226,7 +243,7 @@ class DeltaLog:
         name = paths.commit(version)
         lines = Lines(keeps_files=False)
         try:
-            lines.read(self.store.get(name), name)
+            lines.read(self.source.get(name), name)
         except ObjectNotFound as gone:
             raise VersionNotAvailable(
                 f"the commit of version {version} isn't in the log", version=version
@@ -278,9 +295,10 @@ class DeltaLog:
         With ``checksum`` a missing checksum file is written too. ``writer`` writes the files;
         by default the store does.
         """
-        segment = self.segment(version)
+        listing, segment = self._listed(version)
+        reading = VersionReading(self.source, listing, segment, keeps_files=True)
         # The newest protocol decides whether we may write to the table at all.
-        now = self.state()
+        now = self._newest_state(reading)
         features.check_writable(now.protocol, asks_catalog=self.store.asks_catalog)
         if segment.version < now.version:
             self._check_protection(segment.version, now)
@@ -288,23 +306,30 @@ class DeltaLog:
         replaces = False
         lacks_checksum = checksum and segment.checksum is None
         if there is not None and there.version == segment.version and not lacks_checksum:
-            if load.is_usable(self.store, there):
-                protocol = self.state(segment.version).protocol
+            if load.is_usable(self.source, there):
+                protocol = self._read_more(reading, VersionReading.state).protocol
                 features.check_writable(protocol, asks_catalog=self.store.asks_catalog)
                 names = tuple(file.path for file in there.files)
                 return Written(there.version, there.kind.value, names, False)
             replaces = True
-        snapshot = self.snapshot_of(segment)
+        snapshot = self.snapshot_of(segment, reading)
         features.check_writable(snapshot.protocol, asks_catalog=self.store.asks_catalog)
-        if segment.checksum is not None:
-            stated = load.read_checksum(self.store, segment.checksum)
-            if stated is not None:
-                checkpoint.check_against(snapshot, stated, segment.checksum.path)
+        stated = reading.checksum
+        if stated is not None and segment.checksum is not None:
+            checkpoint.check_against(snapshot, stated, segment.checksum.path)
         if dry_run:
             return checkpoint.foresee_checkpoint(snapshot)
         if lacks_checksum:
             checkpoint.write_checksum(writer or self.store, snapshot)
         return checkpoint.write(self.store, snapshot, self.clock, replaces=replaces, writer=writer)
+
+    def _newest_state(self, reading: VersionReading) -> TableState:
+        """Return the newest state; a version that was just listed as the newest is read on."""
+        listing = reading.listing
+        if listing is not None and reading.version == listing.newest_version:
+            with suppress(load.Vanished):
+                return self._read_more(reading, VersionReading.state)
+        return self.state()
 
     def _check_protection(self, version: int, now: TableState) -> None:
         """Refuse a checkpoint in protected history, unless we support that version's features."""
@@ -328,7 +353,7 @@ class DeltaLog:
     def hint(self) -> Hint | None:
         """Return the content of ``_last_checkpoint``, or ``None`` if it is missing or invalid."""
         try:
-            return decode_hint(self.store.get(paths.LAST_CHECKPOINT))
+            return decode_hint(self.source.get(paths.LAST_CHECKPOINT))
         except ObjectNotFound:
             return None
 
@@ -353,7 +378,7 @@ class DeltaLog:
 
     def _list(self, since: int) -> Listing:
         try:
-            return load.list_log(self.store, since)
+            return load.list_log(self.source, since)
         except ObjectNotFound as missing:
             raise TableNotFound(
                 f"there is no table at {self.store.uri}",
@@ -362,9 +387,37 @@ class DeltaLog:
                 location=self.store.uri,
             ) from missing
 
-    def _reading(self, version: int | None, read: Callable[[Segment], Result]) -> Result:
-        """Read a version's segment; list again if the log was cleaned up in between."""
-        return _listing_anew(lambda: self.working_around(self.segment(version), read))
+    def _reading(
+        self,
+        version: int | None,
+        read: Callable[[VersionReading], Result],
+        *,
+        keeps_files: bool = False,
+    ) -> Result:
+        """Read a version; list again if the log was cleaned up in between."""
+
+        def attempt() -> Result:
+            listing, segment = self._listed(version)
+            return self.working_around(
+                segment,
+                lambda usable: read(
+                    VersionReading(self.source, listing, usable, keeps_files=keeps_files)
+                ),
+            )
+
+        return _listing_anew(attempt)
+
+    def _read_more(
+        self, reading: VersionReading, read: Callable[[VersionReading], Result]
+    ) -> Result:
+        """Read more of a version; begin anew if it has to do without one of its files."""
+        return self.working_around(
+            reading.segment,
+            lambda usable: read(reading if usable is reading.segment else self._reading_of(usable)),
+        )
+
+    def _reading_of(self, segment: Segment) -> VersionReading:
+        return VersionReading(self.source, None, segment)
 
     def working_around(
         self,
@@ -439,14 +492,3 @@ def _listing_anew(read: Callable[[], Result]) -> Result:
         except load.Vanished:
             continue
     return read()
-
-
-def _without_files(store: Store, segment: Segment, lines: Lines) -> Reconciliation:
-    bare = Lines(
-        protocol=lines.protocol,
-        metadata=lines.metadata,
-        commit_info=lines.commit_info,
-        txns=lines.txns,
-        domains=lines.domains,
-    )
-    return Reconciliation(segment.version, store.uri, bare)

@@ -7,12 +7,12 @@ by ranges if only its protocol and metadata are. All decisions are made by
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from urllib.parse import unquote
 
 from lakeferry.errors import CorruptLog, ObjectNotFound
 from lakeferry.log import checkpoint_read, parquet, paths
-from lakeferry.log.actions import Sidecar
+from lakeferry.log.actions import CommitInfo, Sidecar
 from lakeferry.log.checkpoint_read import PROTOCOL_AND_METADATA, SMALL_ACTIONS, Rows
 from lakeferry.log.checksum import Checksum, decode_checksum, decode_counts
 from lakeferry.log.file_identity import is_absolute_path
@@ -21,7 +21,7 @@ from lakeferry.log.parquet import FileBounds
 from lakeferry.log.paths import LogFile
 from lakeferry.log.replay import Reconciliation, Snapshot
 from lakeferry.log.segment import Checkpoint, Listing, Segment, arrange
-from lakeferry.storage import Store
+from lakeferry.table.log_source import LogSource
 
 _WINDOW_BYTES = 64 * 1024 * 1024
 """How many bytes of log text are in memory at one time."""
@@ -29,16 +29,24 @@ _WHOLE_BELOW_BYTES = 256 * 1024
 """A Parquet file up to this size is fetched whole, which costs only one request."""
 
 
-def read_deltas(store: Store, segment: Segment, *, keeps_files: bool = True) -> Lines:
+def read_deltas(
+    store: LogSource,
+    segment: Segment,
+    *,
+    keeps_files: bool = True,
+    commit_infos: MutableMapping[int, CommitInfo | None] | None = None,
+) -> Lines:
     """Read the segment's commits and compacted logs, oldest first.
 
     Unless ``keeps_files``, file actions are decoded and not kept, except those of compacted
-    logs, which are checked for duplicates.
+    logs, which are checked for duplicates. ``commit_infos`` receives that of each commit.
     """
     compacted = any(file.kind is paths.LogFileKind.COMPACTED for file in segment.deltas)
     lines = Lines(keeps_files=keeps_files or compacted)
     for file, data in contents(store, segment.deltas):
         read_delta(lines, file, data)
+        if commit_infos is not None and file.kind is paths.LogFileKind.COMMIT:
+            commit_infos[file.version] = lines.commit_info
     lines.check_compacted(store.uri)
     last = segment.deltas[-1] if segment.deltas else None
     if last is None or last.kind is not paths.LogFileKind.COMMIT:
@@ -55,7 +63,7 @@ def read_delta(lines: Lines, file: LogFile, data: bytes) -> None:
 
 
 def reconcile(
-    store: Store,
+    store: LogSource,
     segment: Segment,
     lines: Lines,
     decoded: Callable[[float], None] = lambda _: None,
@@ -74,13 +82,13 @@ def reconcile(
 
 
 def snapshot(
-    store: Store, segment: Segment, decoded: Callable[[float], None] = lambda _: None
+    store: LogSource, segment: Segment, decoded: Callable[[float], None] = lambda _: None
 ) -> Snapshot:
     """Return the version that the segment makes up, with all of its files."""
     return reconcile(store, segment, read_deltas(store, segment), decoded).snapshot()
 
 
-def small_rows(store: Store, segment: Segment, lines: Lines, wanted: Sequence[str]) -> Rows:
+def small_rows(store: LogSource, segment: Segment, lines: Lines, wanted: Sequence[str]) -> Rows:
     """Read the actions named in ``wanted``, none about files, from the segment's checkpoint.
 
     Protocol and metadata are only read if the commits don't have them.
@@ -95,7 +103,7 @@ def small_rows(store: Store, segment: Segment, lines: Lines, wanted: Sequence[st
     return rows
 
 
-def read_checksum(store: Store, file: LogFile) -> Checksum | None:
+def read_checksum(store: LogSource, file: LogFile) -> Checksum | None:
     """Return the content of a checksum file; ``None`` if it is missing or unreadable.
 
     It is redundant: without it the log is read.
@@ -106,7 +114,7 @@ def read_checksum(store: Store, file: LogFile) -> Checksum | None:
         return None
 
 
-def read_counts(store: Store, file: LogFile) -> tuple[int, int] | None:
+def read_counts(store: LogSource, file: LogFile) -> tuple[int, int] | None:
     """Return the number of files and their bytes from a checksum file that has only counts."""
     try:
         return decode_counts(store.get(file.path))
@@ -114,7 +122,7 @@ def read_counts(store: Store, file: LogFile) -> tuple[int, int] | None:
         return None
 
 
-def list_log(store: Store, since: int = 0, before: int | None = None) -> Listing:
+def list_log(store: LogSource, since: int = 0, before: int | None = None) -> Listing:
     """List a log's files from the version ``since`` on, up to the version ``before`` if given."""
     entries = store.list(
         f"{paths.LOG_DIR}/",
@@ -125,13 +133,13 @@ def list_log(store: Store, since: int = 0, before: int | None = None) -> Listing
     return arrange((file for file in found if file is not None), since)
 
 
-def contents(store: Store, files: Iterable[LogFile]) -> Iterator[tuple[LogFile, bytes]]:
+def contents(store: LogSource, files: Iterable[LogFile]) -> Iterator[tuple[LogFile, bytes]]:
     """Yield files with their bytes, fetched together as far as they fit into memory."""
     for window in _windows(files):
         yield from zip(window, _get_many(store, [file.path for file in window]), strict=True)
 
 
-def is_usable(store: Store, checkpoint: Checkpoint) -> bool:
+def is_usable(store: LogSource, checkpoint: Checkpoint) -> bool:
     """Return whether a checkpoint has its files, sidecars, and readable protocol and metadata.
 
     Its file actions aren't read: this check decides whether to write another checkpoint.
@@ -146,7 +154,7 @@ def is_usable(store: Store, checkpoint: Checkpoint) -> bool:
     return rows.protocol is not None and rows.metadata is not None
 
 
-def _get_many(store: Store, names: Sequence[str]) -> list[bytes]:
+def _get_many(store: LogSource, names: Sequence[str]) -> list[bytes]:
     try:
         return store.get_many(names)
     except ObjectNotFound as gone:
@@ -181,7 +189,7 @@ def _windows(files: Iterable[LogFile]) -> Iterator[list[LogFile]]:
 
 
 def checkpoint_rows(
-    store: Store,
+    store: LogSource,
     files: Sequence[LogFile],
     wanted: Sequence[str],
     *,
@@ -249,14 +257,14 @@ def sidecar_name(root: str, sidecar: Sidecar) -> str:
     return paths.sidecar(path)
 
 
-def _get(store: Store, name: str) -> bytes:
+def _get(store: LogSource, name: str) -> bytes:
     try:
         return store.get(name)
     except ObjectNotFound as gone:
         raise vanished(name) from gone
 
 
-def _small_rows(store: Store, file: LogFile, rows: Rows, wanted: Sequence[str]) -> None:
+def _small_rows(store: LogSource, file: LogFile, rows: Rows, wanted: Sequence[str]) -> None:
     if file.path.endswith(".json"):
         checkpoint_read.read_json(rows, _get(store, file.path), file.path)
         rows.adds, rows.removes = [], []
@@ -276,7 +284,7 @@ def _small_rows(store: Store, file: LogFile, rows: Rows, wanted: Sequence[str]) 
 
 
 def _fetch_columns(
-    store: Store, file: LogFile, wanted: Sequence[str]
+    store: LogSource, file: LogFile, wanted: Sequence[str]
 ) -> tuple[list[tuple[int, bytes]], list[int]]:
     """Fetch a Parquet file's footer and the wanted columns; return them and their row groups."""
     size = file.size_bytes
@@ -292,11 +300,11 @@ def _fetch_columns(
     return pieces, groups
 
 
-def fetch_footer(store: Store, path: str, size_bytes: int) -> tuple[int, bytes]:
+def fetch_footer(store: LogSource, path: str, size_bytes: int) -> tuple[int, bytes]:
     """Fetch a Parquet file's end with its whole footer; return its start position and bytes."""
     start = max(0, size_bytes - parquet.FOOTER_GUESS_BYTES)
     tail = store.get_range(path, start, size_bytes - start)
     footer = parquet.footer_range(tail, size_bytes)
     if footer.start < start:
-        return footer.start, store.get_range(path, footer.start, footer.length)
+        return footer.start, store.get_range(path, footer.start, start - footer.start) + tail
     return start, tail

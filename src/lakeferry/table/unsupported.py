@@ -19,8 +19,8 @@ from lakeferry.log.latest_actions import LatestActions
 from lakeferry.log.lines import Lines, read_protocol_and_metadata
 from lakeferry.log.replay import TableState
 from lakeferry.log.segment import Segment
-from lakeferry.storage import Store
 from lakeferry.table import DeltaLog, load
+from lakeferry.table.log_source import LogSource
 
 
 def bare_state(log: DeltaLog, version: int | None = None) -> TableState:
@@ -29,15 +29,15 @@ def bare_state(log: DeltaLog, version: int | None = None) -> TableState:
         return log.state(version)
     except CorruptLog as broken:
         segment = log.segment(version)
-        found = _checkpoint_state(log.store, segment)
-        for file, data in load.contents(log.store, segment.deltas):
+        found = _checkpoint_state(log.source, segment)
+        for file, data in load.contents(log.source, segment.deltas):
             read_protocol_and_metadata(found, data, file.path)
         if found.protocol is None or found.metadata is None:
             raise broken from None
         return TableState(segment.version, found.protocol, found.metadata)
 
 
-def _checkpoint_state(store: Store, segment: Segment) -> LatestActions:
+def _checkpoint_state(store: LogSource, segment: Segment) -> LatestActions:
     found = LatestActions()
     of_checkpoint = segment.checkpoint.files if segment.checkpoint else ()
     if not any(file.path.endswith(".json") for file in of_checkpoint):
