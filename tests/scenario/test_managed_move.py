@@ -37,7 +37,6 @@ from tests.support.history import History
 from tests.support.moved_table import CUT, LONG
 from tests.support.unity_server import UnityServer
 
-
 pytestmark = pytest.mark.usefixtures("unity_here")
 
 
