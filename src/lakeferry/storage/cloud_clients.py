@@ -26,6 +26,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import obstore.exceptions
 from obstore.store import AzureStore, GCSStore, MemoryStore, S3Store
@@ -34,7 +35,7 @@ from lakeferry.errors import InvalidInput, LakeferryError, Unauthorized
 from lakeferry.storage.cloud_errors import credentials_for
 from lakeferry.storage.credential_renewal import RenewedCredentials, VendedCredentials, renewed
 from lakeferry.storage.option_spellings import subject
-from lakeferry.storage.store import StoreConfig
+from lakeferry.storage.store import AMAZON_S3, StoreConfig
 from lakeferry.storage.uris import UriParts, split
 
 _NO_ACCOUNT = "Account must be specified"
@@ -81,6 +82,9 @@ _UNITS_S = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
 
 _LEADS = {"s3": "aws_", "gs": "google_", "az": "azure_", "abfss": "azure_", "lakefs": "lakefs_"}
 
+_AMAZON_HOSTS = (".amazonaws.com", ".amazonaws.com.cn")
+_SERVICES = {"gs": "Google Cloud Storage", "az": "Azure Storage", "abfss": "Azure Storage"}
+
 _MOST_SECRETS = 4
 
 _memories: dict[str, MemoryStore] = {}
@@ -124,6 +128,15 @@ class Clients:
         ``None`` for keys from elsewhere, such as an instance's role.
         """
         return self._known.get(key)
+
+    @property
+    def service(self) -> str | None:
+        """The name of the service; ``None`` for memory."""
+        if self.place.scheme != "s3":
+            return _SERVICES.get(self.place.scheme)
+        host = urlsplit(self.endpoint or "").hostname
+        is_amazon = host is None or host.endswith(_AMAZON_HOSTS)
+        return AMAZON_S3 if is_amazon else "S3-compatible"
 
     @property
     def encrypts(self) -> bool:

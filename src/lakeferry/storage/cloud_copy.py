@@ -20,6 +20,7 @@ from obstore.exceptions import NotFoundError
 
 from lakeferry.storage.cloud_clients import Clients
 from lakeferry.storage.cloud_errors import RAISED, http_status
+from lakeferry.storage.copy_way import CopyRoute, CopyWay
 from lakeferry.storage.multipart import S3Uploads
 from lakeferry.storage.s3_copy import LARGE_BYTES, CopyRefused, Moved, S3Source, copy_object
 
@@ -37,8 +38,29 @@ class CloudCopies:
         """Make copies for a store; nothing is asked before the first."""
         self._clients = clients
         self._uploads_of = uploads_of
-        self._pairs: dict[str, _Pair] = {}
+        self._pairs: dict[tuple[str, bool], _Pair] = {}
         self._lock = threading.Lock()
+
+    def route(self, source: Clients) -> CopyRoute:
+        """Return how objects of another place get here; no request is sent."""
+
+        def can_sign() -> bool:
+            try:
+                return self._signs()
+            except RAISED:
+                # Without credentials nothing is copied at all.
+                return False
+
+        small, large = (
+            way_between(source, self._clients, size, can_sign)
+            for size in (LARGE_BYTES, LARGE_BYTES + 1)
+        )
+        is_certain = small is CopyWay.STREAM or _is_within(source, self._clients)
+        return CopyRoute(small, large, LARGE_BYTES, is_certain=is_certain)
+
+    def _signs(self) -> bool:
+        """Return whether this process can sign requests to S3, with any name."""
+        return self._uploads_of("x") is not None
 
     def copy(self, source: Clients, key: str, new_key: str, moved: Moved) -> int | None:
         """Copy an object of another place, and return its size.
@@ -47,8 +69,9 @@ class CloudCopies:
         """
         if not _is_one_service(source, self._clients):
             return None
+        name = source.place.authority, _is_within(source, self._clients)
         with self._lock:
-            pair = self._pairs.setdefault(source.place.authority, _Pair())
+            pair = self._pairs.setdefault(name, _Pair())
         if pair.works is None:
             with pair.lock:
                 if pair.works is None:
@@ -71,18 +94,21 @@ class CloudCopies:
         except CopyRefused:
             pair.works = False
             return None
-        pair.works = True
+        if size is not None:
+            pair.works = True
         return size
 
-    def _copied(self, source: Clients, key: str, new_key: str, moved: Moved) -> int:
-        """Copy an object, check the copy's size, and return it."""
+    def _copied(self, source: Clients, key: str, new_key: str, moved: Moved) -> int | None:
+        """Copy an object, check the copy's size, and return it; ``None`` if it is streamed."""
+        if way_between(source, self._clients, 0, self._signs) is CopyWay.STREAM:
+            raise CopyRefused("this process can't sign a request for the copy")
         meta = obstore.head(source.quick, key)
         size, etag = meta["size"], meta["e_tag"]
-        is_s3 = self._clients.place.scheme == "s3"
-        is_within = source.place.authority == self._clients.place.authority and source.is_set_like(
-            self._clients
-        )
-        if is_within and not (is_s3 and size > LARGE_BYTES):
+        way = way_between(source, self._clients, size, self._signs)
+        if way is CopyWay.STREAM:
+            # It is too large to be copied without our own requests; smaller ones may not be.
+            return None
+        if way is CopyWay.ASKED:
             try:
                 obstore.copy(self._clients.patient, key, new_key)
             except RAISED as error:
@@ -90,9 +116,9 @@ class CloudCopies:
                     raise
                 raise CopyRefused(str(error)) from error
         else:
-            uploads = self._uploads_of(new_key) if is_s3 and etag else None
+            uploads = self._uploads_of(new_key) if etag else None
             if uploads is None or etag is None:
-                raise CopyRefused("this process can't sign a request for the copy")
+                raise CopyRefused("the source has no ETag")
             copy_object(uploads, S3Source(source.place.container, key, size, etag), moved)
             # Not every gateway respects the condition that each part is sent with.
             if size > LARGE_BYTES and obstore.head(source.quick, key)["e_tag"] != etag:
@@ -116,10 +142,30 @@ class CloudCopies:
 
 @dataclass(slots=True)
 class _Pair:
-    """Whether the store copies from another bucket; ``None`` until the first copy."""
+    """Whether the store copies from another place; ``None`` until the first copy."""
 
     works: bool | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+def way_between(
+    source: Clients, target: Clients, size_bytes: int, can_sign: Callable[[], bool]
+) -> CopyWay:
+    """Return how an object of that size gets from one place to another.
+
+    ``can_sign`` returns whether this process can sign requests to S3.
+    """
+    if not _is_one_service(source, target):
+        return CopyWay.STREAM
+    is_s3 = target.place.scheme == "s3"
+    if _is_within(source, target) and not (is_s3 and size_bytes > LARGE_BYTES):
+        return CopyWay.ASKED
+    return CopyWay.SIGNED if is_s3 and can_sign() else CopyWay.STREAM
+
+
+def _is_within(source: Clients, target: Clients) -> bool:
+    """Return whether both places are in one bucket or container."""
+    return source.place.authority == target.place.authority and source.is_set_like(target)
 
 
 def _is_one_service(source: Clients, target: Clients) -> bool:
@@ -133,7 +179,7 @@ def _is_one_service(source: Clients, target: Clients) -> bool:
         return False
     if one.scheme == "s3":
         return source.endpoint == target.endpoint
-    return one.authority == other.authority and source.is_set_like(target)
+    return _is_within(source, target)
 
 
 def _is_refusal(error: Exception) -> bool:

@@ -62,6 +62,8 @@ class ObjectPage(NamedTuple):
 class LakeFSStore(Store):
     """Objects below one path of a ref. See the module for where their bytes come from."""
 
+    service = "lakeFS"
+
     def __init__(
         self,
         config: StoreConfig,

@@ -46,6 +46,7 @@ from lakeferry.errors import (
     StorageUnavailable,
 )
 from lakeferry.storage.call_counts import Calls
+from lakeferry.storage.copy_way import ON_DISK, STREAMED, CopyRoute
 from lakeferry.storage.local_durability import (
     KeptFile,
     OpenFolder,
@@ -204,6 +205,10 @@ class LocalStore(Store):
                 new_path,
                 lambda folder: folder.link_named(source) or folder.write_named(_chunks_of(fd)),
             )
+
+    def direct_route(self, source: Store) -> CopyRoute:
+        """Return whether both are on local disk."""
+        return ON_DISK if isinstance(source, LocalStore) else STREAMED
 
     def copy_from(
         self, source: Store, path: str, new_path: str, moved: Callable[[int], None]

@@ -42,7 +42,14 @@ from lakeferry.storage.cloud_clients import Clients, CloudClient
 from lakeferry.storage.cloud_copy import CloudCopies
 from lakeferry.storage.cloud_errors import RAISED, as_ours, http_status
 from lakeferry.storage.cloud_listing import UNHEARD_OF, CloudListing, milliseconds_of
+from lakeferry.storage.copy_way import (
+    STREAMED,
+    UPLOADED_PART_BYTES,
+    WHOLE_UPLOAD_BYTES,
+    CopyRoute,
+)
 from lakeferry.storage.multipart import S3PartsUpload, S3Uploads
+from lakeferry.storage.object_parts import MOST_PARTS
 from lakeferry.storage.parallel_calls import concurrently, relay_chunks
 from lakeferry.storage.sigv4 import key_of, signed_anew
 from lakeferry.storage.store import (
@@ -61,10 +68,7 @@ if TYPE_CHECKING:
     from obstore import GetOptions, ObjectMeta, PutMode, UpdateVersion
 
 _LARGE_BYTES = 4 * 1024 * 1024
-_PART_BYTES = 16 * 1024 * 1024
 _MULTIPART_BYTES = 64 * 1024 * 1024
-_STREAM_BYTES = 32 * 1024 * 1024
-_MAX_PARTS = 10_000
 _UPLOADS_AT_ONCE = 4
 
 
@@ -77,6 +81,7 @@ class ObjectStore(Store):
         self.calls = Calls()
         self._clients = Clients(config)
         place = self._clients.place
+        self.service = self._clients.service
         self._root = f"{place.path}/" if place.path else ""
         self._copies = CloudCopies(self._clients, self._copying_uploads)
         self._listing = CloudListing(self._clients, config.uri, self.calls, self._translated)
@@ -174,7 +179,7 @@ class ObjectStore(Store):
                 self._key(path),
                 data,
                 use_multipart=len(data) > _MULTIPART_BYTES,
-                chunk_size=_PART_BYTES,
+                chunk_size=UPLOADED_PART_BYTES,
                 max_concurrency=_UPLOADS_AT_ONCE,
             )
 
@@ -185,7 +190,7 @@ class ObjectStore(Store):
     def put_stream(self, path: str, chunks: Iterator[bytes], size_bytes: int) -> None:
         """Write as :meth:`put` does; parts are sent while the chunks still come."""
         whole = exactly(chunks, size_bytes, path)
-        if size_bytes <= _STREAM_BYTES:
+        if size_bytes <= WHOLE_UPLOAD_BYTES:
             self.put(path, b"".join(whole))
             return
         self.calls.add("PUT", path)
@@ -196,7 +201,7 @@ class ObjectStore(Store):
                 key,
                 relayed,
                 use_multipart=True,
-                chunk_size=max(_PART_BYTES, -(-size_bytes // _MAX_PARTS)),
+                chunk_size=max(UPLOADED_PART_BYTES, -(-size_bytes // MOST_PARTS)),
                 max_concurrency=_UPLOADS_AT_ONCE,
             )
 
@@ -209,7 +214,7 @@ class ObjectStore(Store):
 
         The parts are joined without a condition, so two concurrent calls may both win.
         """
-        if size_bytes > _STREAM_BYTES:
+        if size_bytes > WHOLE_UPLOAD_BYTES:
             return super().put_stream_if_absent(path, chunks, size_bytes)
         return self.put_if_absent(path, b"".join(exactly(chunks, size_bytes, path)))
 
@@ -219,6 +224,13 @@ class ObjectStore(Store):
         source, target = self._key(path), self._key(new_path)
         with self._translated(path, changes=True):
             obstore.copy(self._client, source, target)
+
+    def direct_route(self, source: Store) -> CopyRoute:
+        """Return whether the service copies, by the settings of both."""
+        if not isinstance(source, ObjectStore):
+            return STREAMED
+        with self._translated(""):
+            return self._copies.route(source._clients)
 
     def copy_from(
         self, source: Store, path: str, new_path: str, moved: Callable[[int], None]

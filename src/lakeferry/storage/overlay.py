@@ -187,6 +187,10 @@ class Overlay(Store):
             held = ReferredObject(self._below, path, self._below.head(path).size_bytes)
         self.refer(new_path, held)
 
+    def locate(self, path: str) -> tuple[Store, str]:
+        """Find an object, and the root itself, in the store below, unless it was changed here."""
+        return (self, path) if path and self.is_changed(path) else self._below.locate(path)
+
     def refer(self, path: str, copied: _Kept | ReferredObject) -> None:
         """Add an object that is a reference to another one."""
         self._changes.objects[path] = copied

@@ -18,11 +18,12 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from lakeferry.errors import LakeferryError, StorageUnavailable
+from lakeferry.storage.copy_way import COPIED_PART_BYTES
 from lakeferry.storage.multipart import S3Uploads, text_of
+from lakeferry.storage.object_parts import MOST_PARTS
 
 LARGE_BYTES = 256 << 20
-_PART_BYTES = 64 << 20
-_MAX_PARTS = 10_000
+_PART_BYTES = COPIED_PART_BYTES
 _PARTS_AT_ONCE = 4
 _COPY_WAIT_S = 600.0
 _BUSY_FROM = 500
@@ -87,7 +88,7 @@ def copy_object(target: S3Uploads, source: S3Source, moved: Moved) -> None:
 
 def _copied_parts(target: S3Uploads, upload: str, source: S3Source, moved: Moved) -> dict[int, str]:
     """Copy all parts, and return the ETag of each."""
-    size = max(_PART_BYTES, -(-source.size_bytes // _MAX_PARTS))
+    size = max(_PART_BYTES, -(-source.size_bytes // MOST_PARTS))
     starts = range(0, source.size_bytes, size)
 
     def copy(start: int) -> str:

@@ -31,6 +31,7 @@ from typing import Self
 
 from lakeferry.errors import ObjectNotFound, StorageUnavailable
 from lakeferry.storage.call_counts import Calls
+from lakeferry.storage.copy_way import STREAMED, CopyRoute
 from lakeferry.storage.credential_renewal import CredentialSource
 
 
@@ -156,6 +157,10 @@ class Partial(ABC):
         """Release it and keep its bytes for the next writer."""
 
 
+AMAZON_S3 = "Amazon S3"
+"""The service of Amazon's own S3, whose prices are known."""
+
+
 class Store(ABC):
     """Objects below one root. The module's docstring lists the invariants."""
 
@@ -163,6 +168,8 @@ class Store(ABC):
     calls: Calls
     writes_together: bool = False
     """Whether many small objects are written much faster by one call than one by one."""
+    service: str | None = None
+    """Name of the service that answers (and charges for) each request; ``None`` for local disk."""
 
     @property
     def uri(self) -> str:
@@ -306,6 +313,15 @@ class Store(ABC):
     def locate(self, path: str) -> tuple[Store, str]:
         """Return the store that really has an object, and the object's name there."""
         return self, path
+
+    def copy_route(self, source: Store) -> CopyRoute:
+        """Return how :meth:`copy_from` gets objects here from another store; sends no request."""
+        here, there = self.locate("")[0], source.locate("")[0]
+        return here.direct_route(there)
+
+    def direct_route(self, source: Store) -> CopyRoute:  # noqa: ARG002
+        """Return the same for stores that both have their objects themselves."""
+        return STREAMED
 
     def copy_from(
         self,

@@ -1,9 +1,4 @@
-"""Limits the bytes per second of a command.
-
-A caller takes bytes from the allowance before it moves them, and waits until they are due. So the
-waiting times of many small takes add up, over all connections; after a pause at most a quarter of
-a second is caught up.
-"""
+"""Limits the bytes per second of a transfer, and reads a rate as people write it."""
 
 from __future__ import annotations
 
@@ -13,8 +8,8 @@ import time
 from collections.abc import Awaitable, Callable
 
 from lakeferry.errors import InvalidInput
+from lakeferry.storage.byte_rate import ByteRate
 
-_BURST_S = 0.25
 _RATE = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?) *([kmgt]?)(i?b?)(?:/s)?", re.IGNORECASE)
 _POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
@@ -30,25 +25,18 @@ class Rate:
         sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
     ) -> None:
         """Set the limit; ``None`` is no limit."""
-        self._bytes_per_s = bytes_per_s
-        self._clock = clock
+        self._rate = None if bytes_per_s is None else ByteRate(bytes_per_s, clock)
         self._sleep = sleep
-        self._free_s = clock()
-        """When all bytes that were taken are due."""
 
     @property
     def is_limited(self) -> bool:
         """Return True if there is a limit."""
-        return self._bytes_per_s is not None
+        return self._rate is not None
 
     async def take(self, size_bytes: int) -> None:
         """Take bytes, and wait until they are due; callers are served in order."""
-        if self._bytes_per_s is None:
-            return
-        now = self._clock()
-        self._free_s = max(self._free_s, now - _BURST_S) + size_bytes / self._bytes_per_s
-        if self._free_s > now:
-            await self._sleep(self._free_s - now)
+        if self._rate is not None and (wait_s := self._rate.reserve(size_bytes)) > 0:
+            await self._sleep(wait_s)
 
 
 def parse_rate(text: str) -> int:
