@@ -8,16 +8,20 @@ from importlib.util import find_spec
 
 from lakeferry.engine import Engine, Name
 from lakeferry.errors import InvalidInput
+from lakeferry.storage.byte_rate import ByteRate
 
 __all__ = ["open_engine", "spark_is_installed"]
 
 
-def open_engine(name: Name) -> Engine:
-    """Return the engine of that name; nothing is started before its first plan."""
+def open_engine(name: Name, rate: ByteRate | None = None) -> Engine:
+    """Return the engine of that name; nothing is started before its first plan.
+
+    ``rate`` limits the bytes that its copies and exports move themselves.
+    """
     if name == "local":
         from lakeferry.engines.local_engine import LocalEngine
 
-        return LocalEngine()
+        return LocalEngine(rate=rate)
     # Imported late, so that only jobs on Spark need it installed.
     try:
         from lakeferry.engines.spark.spark_engine import SparkEngine
@@ -27,7 +31,7 @@ def open_engine(name: Name) -> Engine:
             cause=str(missing),
             remedy="pip install 'lakeferry[spark]', or use --engine local",
         ) from missing
-    return SparkEngine()
+    return SparkEngine(limit_rate=None if rate is None else rate.bytes_per_s)
 
 
 def spark_is_installed() -> bool:

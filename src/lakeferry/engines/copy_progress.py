@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from lakeferry.engine import LogCopy, Observer, Volume
 from lakeferry.engines import object_copy
+from lakeferry.storage.byte_rate import ByteRate
 
 _Result = TypeVar("_Result")
 
@@ -15,12 +16,14 @@ _Result = TypeVar("_Result")
 class CopyProgress:
     """Adds up small objects and pieces of large ones, and reports the totals.
 
-    ``tell`` is called with bytes and objects. Safe to use from several threads.
+    ``tell`` is called with bytes and objects. ``rate`` is the limit of what is counted, if there
+    is one: it decides which objects are large. Safe to use from several threads.
     """
 
-    def __init__(self, tell: Callable[[int, int], None]) -> None:
+    def __init__(self, tell: Callable[[int, int], None], rate: ByteRate | None = None) -> None:
         """Report that nothing is done yet."""
         self._tell = tell
+        self._small_bytes = object_copy.small_bytes(rate)
         self._lock = threading.Lock()
         self._bytes = self._objects = 0
         tell(0, 0)
@@ -36,7 +39,7 @@ class CopyProgress:
 
         The pieces of a large object were counted before.
         """
-        in_pieces = read_bytes is not None and read_bytes > object_copy.SMALL_COPY_BYTES
+        in_pieces = read_bytes is not None and read_bytes > self._small_bytes
         with self._lock:
             self._bytes += 0 if in_pieces else size_bytes
             self._objects += 1
@@ -49,10 +52,12 @@ class CopyProgress:
             yield result
 
 
-def observed(what: str, total: Volume, observer: Observer) -> CopyProgress:
+def observed(
+    what: str, total: Volume, observer: Observer, rate: ByteRate | None = None
+) -> CopyProgress:
     """Return what reports its totals to the observer, out of ``total``."""
 
     def tell(size_bytes: int, objects: int) -> None:
         observer(what, Volume(min(size_bytes, total), objects), total)
 
-    return CopyProgress(tell)
+    return CopyProgress(tell, rate)

@@ -13,6 +13,7 @@ from lakeferry.engine import Engine, Name
 from lakeferry.engines import open_engine, spark_is_installed
 from lakeferry.engines.shared_engine import SharedEngine
 from lakeferry.errors import InvalidInput
+from lakeferry.storage.byte_rate import ByteRate
 
 Warn = Callable[[str], None]
 
@@ -40,15 +41,17 @@ class Engines:
         *,
         shared: bool = False,
         opener: Callable[[Name], Engine] | None = None,
+        rate: ByteRate | None = None,
     ) -> None:
         """Use ``auto``, ``local`` or ``spark``; another name is refused at once.
 
-        ``opener`` opens the engines.
+        ``opener`` opens the engines; without one they respect ``rate``.
         """
         engine.choose(wanted, 0, 0)
         self.wanted = wanted
         self._warn = warn
         self._opener = opener
+        self._rate = rate
         self._shared = shared
         self._lock = threading.Lock()
         self._opened: dict[Name, Engine] = {}
@@ -67,10 +70,15 @@ class Engines:
             if self._is_over:
                 raise InvalidInput("the engines are closed", remedy="open new ones")
             if name not in self._opened:
-                opened = self._opened[name] = (self._opener or open_engine)(name)
+                opened = self._opened[name] = self._open(name)
                 is_shared = self._shared and name == "spark"
                 self._given[name] = SharedEngine(opened) if is_shared else opened
             return self._given[name]
+
+    def _open(self, name: Name) -> Engine:
+        if self._opener is not None:
+            return self._opener(name)
+        return open_engine(name) if self._rate is None else open_engine(name, self._rate)
 
     def close(self) -> None:
         """Close the opened engines; running jobs fail."""
@@ -94,6 +102,15 @@ class Engines:
         self.close()
 
 
-def opening(engines: str | Engines, warn: Warn) -> AbstractContextManager[Engines]:
+def opening(
+    engines: str | Engines, warn: Warn, rate: ByteRate | None = None
+) -> AbstractContextManager[Engines]:
     """Yield engines and close them afterwards, unless the caller passed in its own."""
-    return nullcontext(engines) if isinstance(engines, Engines) else Engines(engines, warn)
+    if not isinstance(engines, Engines):
+        return Engines(engines, warn, rate=rate)
+    if rate is not None:
+        raise InvalidInput(
+            "engines that are open already can't get another rate",
+            remedy="leave out limit_rate, or give the name of an engine",
+        )
+    return nullcontext(engines)

@@ -28,11 +28,16 @@ from lakeferry.log.actions import Sidecar
 from lakeferry.log.checkpoint_read import Rows
 from lakeferry.log.segment import Segment
 from lakeferry.storage import Store
+from lakeferry.storage.byte_rate import ByteRate
 from lakeferry.table import load
 
 
 def copy_locally(
-    plan: CopyPlan, open_store: OpenConfig, parallel: int, observer: Observer
+    plan: CopyPlan,
+    open_store: OpenConfig,
+    parallel: int,
+    observer: Observer,
+    rate: ByteRate | None = None,
 ) -> CopyTotals:
     """Copy the objects that the plan's part of the log refers to."""
     places, target = CopyPlaces(plan.source, open_store), open_store(plan.target)
@@ -44,8 +49,8 @@ def copy_locally(
         table = objects_to_copy.without_present(table, target)
     tally = objects_to_copy.CopyTally()
     total = Volume(pc.sum(table["size"]).as_py() or 0, table.num_rows)
-    progress = observed("copying data", total, observer)
-    with Hands(parallel, progress.moved) as hands:
+    progress = observed("copying data", total, observer, rate)
+    with Hands(parallel, progress.moved, rate) as hands:
         for path, size, copied in objects_to_copy.copy_each(
             hands, places, target, table.to_batches()
         ):
@@ -92,22 +97,30 @@ def _referred(store: Store, segment: Segment) -> Iterator[pa.Table]:
 
 
 def copy_log_locally(
-    plan: LogCopyPlan, open_store: OpenConfig, parallel: int, observer: Observer
+    plan: LogCopyPlan,
+    open_store: OpenConfig,
+    parallel: int,
+    observer: Observer,
+    rate: ByteRate | None = None,
 ) -> tuple[int, ...]:
     """Put log files at the target."""
     source, target = open_store(plan.source), open_store(plan.target)
-    progress = observed("copying the log", plan.amount, observer)
-    with Hands(parallel, progress.moved) as hands:
+    progress = observed("copying the log", plan.amount, observer, rate)
+    with Hands(parallel, progress.moved, rate) as hands:
         copied = hands.each(partial(copy_log_file, hands, source, target, plan), plan.files)
         return tuple(progress.of_files(plan.files, copied))
 
 
 def export_log_locally(
-    plan: LogExportPlan, open_store: OpenConfig, parallel: int, observer: Observer
+    plan: LogExportPlan,
+    open_store: OpenConfig,
+    parallel: int,
+    observer: Observer,
+    rate: ByteRate | None = None,
 ) -> tuple[LogExported, ...]:
     """Put log files at the target, with the listed URIs."""
     source, target, listed = open_store(plan.source), open_store(plan.target), plan.listed.opened()
-    progress = observed("exporting the log", plan.amount, observer)
-    with Hands(parallel, progress.moved) as hands:
+    progress = observed("exporting the log", plan.amount, observer, rate)
+    with Hands(parallel, progress.moved, rate) as hands:
         exported = LogExporter(hands, source, target, plan, listed).each(plan.files)
         return tuple(progress.of_files(plan.files, exported))

@@ -35,6 +35,7 @@ from lakeferry.engines.object_copy import OBJECTS_AT_ONCE, CopyPlaces, Hands, Op
 from lakeferry.log.replay import Snapshot
 from lakeferry.log.rewrite import Unchanged
 from lakeferry.storage import StoreConfig, open_config
+from lakeferry.storage.byte_rate import ByteRate
 from lakeferry.table import load
 
 _BATCH_ROWS = 65_536
@@ -46,11 +47,19 @@ class LocalEngine(Engine):
     name = "local"
 
     def __init__(
-        self, open_store: OpenConfig = open_config, *, parallel: int = OBJECTS_AT_ONCE
+        self,
+        open_store: OpenConfig = open_config,
+        *,
+        parallel: int = OBJECTS_AT_ONCE,
+        rate: ByteRate | None = None,
     ) -> None:
-        """Open places with ``open_store``, and process ``parallel`` objects at a time."""
+        """Open places with ``open_store``, and process ``parallel`` objects at a time.
+
+        ``rate`` limits what copies and exports move.
+        """
         self._open = open_store
         self._parallel = parallel
+        self._rate = rate
 
     def replay(self, plan: ReplayPlan, observer: Observer = unobserved) -> Replayed:
         """Replay the log in memory."""
@@ -60,17 +69,17 @@ class LocalEngine(Engine):
 
     def copy(self, plan: CopyPlan, observer: Observer = unobserved) -> CopyTotals:
         """Copy with a few threads."""
-        return local_copy.copy_locally(plan, self._open, self._parallel, observer)
+        return local_copy.copy_locally(plan, self._open, self._parallel, observer, self._rate)
 
     def copy_log(self, plan: LogCopyPlan, observer: Observer = unobserved) -> tuple[int, ...]:
         """Copy with a few threads."""
-        return local_copy.copy_log_locally(plan, self._open, self._parallel, observer)
+        return local_copy.copy_log_locally(plan, self._open, self._parallel, observer, self._rate)
 
     def export_log(
         self, plan: LogExportPlan, observer: Observer = unobserved
     ) -> tuple[LogExported, ...]:
         """Export with a few threads."""
-        return local_copy.export_log_locally(plan, self._open, self._parallel, observer)
+        return local_copy.export_log_locally(plan, self._open, self._parallel, observer, self._rate)
 
     def check(self, plan: CheckPlan, observer: Observer = unobserved) -> CheckTotals:
         """Replay in memory, and compare with a listing or the other log."""

@@ -12,7 +12,7 @@ from itertools import islice
 from lakeferry.engine import LogCopy, LogCopyPlan, LogExported, LogExportPlan
 from lakeferry.engines import object_copy
 from lakeferry.engines.file_passes import FilePasses
-from lakeferry.engines.object_copy import Gone, Hands, fetch_small
+from lakeferry.engines.object_copy import Gone, Hands
 from lakeferry.errors import CommitConflict, CorruptLog, InvalidInput, MissingFile
 from lakeferry.log.rewrite import (
     Listed,
@@ -112,7 +112,7 @@ class LogExporter:
         if not file.path.endswith(".json") or self._plan.sidecars:
             return None
         try:
-            data = fetch_small(self._source, file.path, None)
+            data = self._hands.fetch_small(self._source, file.path, None)
         except Gone as gone:
             raise _log_file_gone(self._source, file) from gone
         return None if data is None else self._released(data, file.path)

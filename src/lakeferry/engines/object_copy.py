@@ -8,6 +8,10 @@ killed, does no harm.
 A small object takes one GET and one PUT. For a large one several ranges are fetched at a time
 and sent to the target in order, as one stream; its digest is computed meanwhile. Each process
 copies only a few large objects at a time, so memory is bounded, whatever their sizes.
+
+Under a limit of bytes per second, all bytes that this machine moves are waited for before they are
+read, in pieces of a second's worth. What the store copies itself isn't limited. Local files then
+pass through this process too, as the system's own copy can't be slowed down.
 """
 
 from __future__ import annotations
@@ -32,6 +36,8 @@ from lakeferry.errors import (
 )
 from lakeferry.log import file_identity
 from lakeferry.storage import OpenedObject, Store, StoreConfig
+from lakeferry.storage.byte_rate import ByteRate
+from lakeferry.storage.copy_way import CopyWay
 from lakeferry.storage.store import REPLACED
 from lakeferry.storage.uris import (
     container_and_name,
@@ -49,6 +55,7 @@ CHUNKS_AT_ONCE = 4
 _LARGE_AT_ONCE = 2
 OBJECTS_AT_ONCE = 16
 
+
 OpenConfig = Callable[[StoreConfig], Store]
 _Item = TypeVar("_Item")
 Done = TypeVar("Done")
@@ -60,6 +67,11 @@ class Copied:
 
     size_bytes: int
     by_store: bool = False
+
+
+def small_bytes(rate: ByteRate | None) -> int:
+    """Return up to which size objects are moved in one piece; larger ones report progress."""
+    return SMALL_COPY_BYTES if rate is None else min(SMALL_COPY_BYTES, rate.piece_bytes)
 
 
 class Gone(Exception):
@@ -143,15 +155,19 @@ class Hands:
         self,
         parallel: int = OBJECTS_AT_ONCE,
         moved: Callable[[int], None] = lambda _: None,
+        rate: ByteRate | None = None,
     ) -> None:
         """Process ``parallel`` objects at a time; threads live as long as the context.
 
         ``moved`` is called with the size of each piece of a large object that was copied or
         read for a digest, from any thread. A large log file that is rewritten counts once,
-        over all three passes.
+        over all three passes. ``rate`` limits the bytes that pass through this process.
         """
         self.parallel = parallel
+        self.small_bytes = small_bytes(rate)
         self._moved = moved
+        self._rate = rate
+        self._chunk_bytes = CHUNK_BYTES if rate is None else min(CHUNK_BYTES, rate.piece_bytes)
         self._large = threading.Semaphore(_LARGE_AT_ONCE)
         self._objects: ThreadPoolExecutor | None = None
         self._chunks: ThreadPoolExecutor | None = None
@@ -187,14 +203,15 @@ class Hands:
 
         The log may be wrong: the object is copied as it is. Raises :class:`Gone`.
         """
-        pieces = _Pieces(self._moved, self._ended)
-        size = target.copy_from(source, name, new_name, pieces.add)
-        if size is not None:
-            pieces.end(size)
-            return Copied(size, by_store=True)
-        pieces.take_back()
-        if size_bytes is None or size_bytes <= SMALL_COPY_BYTES:
-            data = fetch_small(source, name, size_bytes)
+        if not self._is_limited(source, target):
+            pieces = _Pieces(self._moved, self._ended, self.small_bytes)
+            size = target.copy_from(source, name, new_name, pieces.add)
+            if size is not None:
+                pieces.end(size)
+                return Copied(size, by_store=True)
+            pieces.take_back()
+        if size_bytes is None or size_bytes <= self.small_bytes:
+            data = self.fetch_small(source, name, size_bytes)
             if data is not None:
                 target.put(new_name, data)
                 return Copied(len(data))
@@ -202,18 +219,32 @@ class Hands:
             target.put_stream(new_name, self._pieces(opened, self._moved), opened.size_bytes)
             return Copied(opened.size_bytes)
 
+    def _is_limited(self, source: Store, target: Store) -> bool:
+        """Return True if a limit is for local files that the system could copy."""
+        return self._rate is not None and target.copy_route(source).small is CopyWay.SYSTEM
+
+    def _take(self, size_bytes: int) -> None:
+        """Wait until that many bytes may be moved; raise if nobody waits for them any more."""
+        if self._rate is None or size_bytes <= 0:
+            return
+        if not self._rate.take(size_bytes, self._ended):
+            raise CancelledError
+
     def copy_together(
-        self, source: Store, target: Store, objects: Mapping[str, str]
+        self, source: Store, target: Store, objects: Mapping[str, str], size_bytes: int
     ) -> dict[str, Copied]:
         """Copy small objects by few calls, given their names by their new names.
 
-        Returns those that were copied; the others have to be copied one by one.
+        Together they have about ``size_bytes``. Returns those that were copied; the others have
+        to be copied one by one.
         """
-        sizes = target.copy_many_from(source, objects)
+        limited = self._is_limited(source, target)
+        sizes = {} if limited else target.copy_many_from(source, objects)
         copied = {name: Copied(size, by_store=True) for name, size in sizes.items()}
         rest = [name for name in objects if name not in copied]
         # What one store has but doesn't copy is missing, or another place's.
         if rest and not copied:
+            self._take(size_bytes)
             try:
                 data = source.get_many([objects[name] for name in rest])
             except ObjectNotFound:
@@ -231,8 +262,8 @@ class Hands:
     ) -> tuple[int, bytes]:
         """Return the size and the digest of an object of about that size. Raises :class:`Gone`."""
         digest = algorithm()
-        if size_bytes is None or size_bytes <= SMALL_COPY_BYTES:
-            data = fetch_small(source, name, size_bytes)
+        if size_bytes is None or size_bytes <= self.small_bytes:
+            data = self.fetch_small(source, name, size_bytes)
             if data is not None:
                 digest.update(data)
                 return len(data), digest.digest()
@@ -248,10 +279,11 @@ class Hands:
         """
 
         def fetch(start: int) -> bytes:
-            length = min(CHUNK_BYTES, opened.size_bytes - start)
+            length = min(self._chunk_bytes, opened.size_bytes - start)
+            self._take(length)
             return _asked(lambda: opened.read(start, length))
 
-        starts = range(0, opened.size_bytes, CHUNK_BYTES)
+        starts = range(0, opened.size_bytes, self._chunk_bytes)
         for piece in _ahead(self._chunks, CHUNKS_AT_ONCE, fetch, starts):
             moved(len(piece))
             yield piece
@@ -271,8 +303,8 @@ class Hands:
         To fetch it is the first of several passes; the caller reports the others to the second
         value. ``began`` is called with the object's size before a piece is reported.
         """
-        if size_bytes is None or size_bytes <= SMALL_COPY_BYTES:
-            data = fetch_small(source, name, size_bytes)
+        if size_bytes is None or size_bytes <= self.small_bytes:
+            data = self.fetch_small(source, name, size_bytes)
             if data is not None:
                 began(len(data))
                 yield data, FilePasses(lambda _: None, len(data), passes)
@@ -292,7 +324,20 @@ class Hands:
                         raise
                     # An engine may replace a checkpoint by an equal one.
                     data = _asked(lambda: source.get(name))
+                    self._take(len(data))
             yield data, counted
+
+    def fetch_small(self, source: Store, name: str, size_bytes: int | None) -> bytes | None:
+        """Fetch an object in one request; ``None`` if it isn't small after all."""
+        if size_bytes is not None:
+            self._take(size_bytes)
+            data = _asked(lambda: source.get(name))
+            # The log may be wrong.
+            self._take(len(data) - size_bytes)
+            return data
+        data = _asked(lambda: source.get_range(name, 0, self.small_bytes + 1))
+        self._take(len(data))
+        return data if len(data) <= self.small_bytes else None
 
 
 class _Pieces:
@@ -301,9 +346,12 @@ class _Pieces:
     Raises ``CancelledError`` instead when nobody waits for the object any more.
     """
 
-    def __init__(self, moved: Callable[[int], None], ended: threading.Event) -> None:
+    def __init__(
+        self, moved: Callable[[int], None], ended: threading.Event, small_bytes: int
+    ) -> None:
         self._moved = moved
         self._ended = ended
+        self._small_bytes = small_bytes
         self._lock = threading.Lock()
         self._bytes = self._told_bytes = 0
 
@@ -313,7 +361,7 @@ class _Pieces:
             raise CancelledError
         with self._lock:
             self._bytes += size_bytes
-            if self._bytes > SMALL_COPY_BYTES:
+            if self._bytes > self._small_bytes:
                 self._moved(self._bytes - self._told_bytes)
                 self._told_bytes = self._bytes
 
@@ -326,14 +374,6 @@ class _Pieces:
         """Report that all pieces have to be copied again."""
         if self._told_bytes:
             self._moved(-self._told_bytes)
-
-
-def fetch_small(source: Store, name: str, size_bytes: int | None) -> bytes | None:
-    """Fetch an object in one request; ``None`` if it isn't small after all."""
-    if size_bytes is not None:
-        return _asked(lambda: source.get(name))
-    data = _asked(lambda: source.get_range(name, 0, SMALL_COPY_BYTES + 1))
-    return data if len(data) <= SMALL_COPY_BYTES else None
 
 
 def _asked(ask: Callable[[], Done]) -> Done:

@@ -120,24 +120,26 @@ def copy_each(
         if len(rows) > 1:
             found = {new_name: places.find(path) for path, new_name, _ in rows}
             here = {new: name for new, (store, name) in found.items() if store is places.table}
-            done = hands.copy_together(places.table, target, here)
+            size_bytes = sum(size or 0 for _, new, size in rows if new in here)
+            done = hands.copy_together(places.table, target, here, size_bytes)
         return [copy_one(row, done) for row in rows]
 
     together = target.writes_together and hands.parallel > 1
-    groups = _groups(_rows(batches)) if together else ([row] for row in _rows(batches))
+    most_bytes = min(_TOGETHER_BYTES, hands.small_bytes)
+    groups = _groups(_rows(batches), most_bytes) if together else ([row] for row in _rows(batches))
     return chain.from_iterable(hands.each(copy, groups))
 
 
-def _groups(rows: Iterator[_Row]) -> Iterator[list[_Row]]:
+def _groups(rows: Iterator[_Row], most_bytes: int) -> Iterator[list[_Row]]:
     """Put small objects together that follow each other; others stay alone."""
     group: list[_Row] = []
     size_bytes = 0
     for row in rows:
-        is_small = row[2] is not None and row[2] <= _TOGETHER_BYTES // 8
+        is_small = row[2] is not None and row[2] <= most_bytes // 8
         if group and (
             not is_small
             or len(group) == _TOGETHER_OBJECTS
-            or size_bytes + (row[2] or 0) > _TOGETHER_BYTES
+            or size_bytes + (row[2] or 0) > most_bytes
         ):
             yield group
             group, size_bytes = [], 0

@@ -44,6 +44,7 @@ from lakeferry.engines.spark.tasks.log_plan import CheckpointTask, CommitTask
 from lakeferry.engines.spark.tasks.task_failures import telling_the_driver
 from lakeferry.errors import LakeferryError
 from lakeferry.storage import open_config
+from lakeferry.storage.byte_rate import ByteRate
 
 PLANNED_HERE_BYTES = 16 * 1024 * 1024
 _LOG_SIZE = pa.schema([("id", pa.int64()), ("size", pa.int64())])
@@ -54,8 +55,13 @@ _COPYING = "copying data"
 _Task = CommitTask | CheckpointTask
 
 
-def copy_objects_on_spark(session: EngineSession, plan: CopyPlan, observer: Observer) -> CopyTotals:
-    """Copy the objects that the plan's part of the log refers to."""
+def copy_objects_on_spark(
+    session: EngineSession, plan: CopyPlan, observer: Observer, limit_rate: int | None = None
+) -> CopyTotals:
+    """Copy the objects that the plan's part of the log refers to.
+
+    ``limit_rate`` is the most bytes per second that all tasks move together.
+    """
     surveys = replay_on_spark.survey_on_spark(session, plan.source, plan.segment, observer)
     log_bytes = sum(file.size_bytes for file in plan.segment.deltas)
     log_bytes += sum(looked.size_bytes for looked in surveys)
@@ -65,13 +71,13 @@ def copy_objects_on_spark(session: EngineSession, plan: CopyPlan, observer: Obse
         *log_plan.checkpoint_tasks(surveys, limit),
     ]
     if log_bytes <= PLANNED_HERE_BYTES:
-        return _copy_little(session, plan, tasks, observer)
+        return _copy_little(session, plan, tasks, observer, limit_rate)
     rows = _referred(session, plan, tasks, replay_on_spark.partitions_for(log_bytes))
     rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
     try:
         with watched(session.spark.sparkContext, "reading the log", len(tasks), observer):
             partitions = _counted(rows).collect()
-        return _copy_rows(session, plan, rows, partitions, observer)
+        return _copy_rows(session, plan, rows, partitions, observer, limit_rate)
     finally:
         rows.unpersist()
 
@@ -80,7 +86,11 @@ def copy_objects_on_spark(session: EngineSession, plan: CopyPlan, observer: Obse
 
 
 def _copy_little(
-    session: EngineSession, plan: CopyPlan, tasks: Sequence[_Task], observer: Observer
+    session: EngineSession,
+    plan: CopyPlan,
+    tasks: Sequence[_Task],
+    observer: Observer,
+    limit_rate: int | None,
 ) -> CopyTotals:
     store = open_config(plan.source)
     batches = [batch for task in tasks for batch in copy_tasks.referred(store, task, plan)]
@@ -88,7 +98,7 @@ def _copy_little(
     table = all_wanted = objects_to_copy.to_copy(named)
     if plan.resumed:
         table = objects_to_copy.without_present(table, open_config(plan.target))
-    told = _copied_parts(session, plan, table, observer) if table.num_rows else []
+    told = _copied_parts(session, plan, table, observer, limit_rate) if table.num_rows else []
     missing = [path for row in told for path in row["missing"]]
     return CopyTotals(
         sum(row["objects"] for row in told),
@@ -102,7 +112,11 @@ def _copy_little(
 
 
 def _copied_parts(
-    session: EngineSession, plan: CopyPlan, table: pa.Table, observer: Observer
+    session: EngineSession,
+    plan: CopyPlan,
+    table: pa.Table,
+    observer: Observer,
+    limit_rate: int | None,
 ) -> list[Row]:
     """Copy the table's rows, and return each task's result.
 
@@ -110,21 +124,28 @@ def _copied_parts(
     """
     parts = task_sizes.parts(table, session.cores)
     source, target = plan.source, plan.target
+    limit = session.task_rate(limit_rate, len(parts))
 
     numbers = session.spark.range(0, len(parts), 1, len(parts))
     amount = Volume(pc.sum(table["size"]).as_py() or 0, table.num_rows)
     with session.counters() as counters:
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            with telling_the_driver(), task_progress(counters) as progress:
+            rate = _rate_of(limit)
+            with telling_the_driver(), task_progress(counters, rate) as progress:
                 for batch in batches:
                     for number in batch.column("id").to_pylist():
                         rows = parts[number].to_batches()
-                        yield from copy_tasks.copy_batches(source, target, rows, progress)
+                        yield from copy_tasks.copy_batches(source, target, rows, progress, rate)
 
         context, count = session.spark.sparkContext, len(parts)
         with watched(context, _COPYING, count, observer, amount=amount, counters=counters):
             return map_in_arrow(numbers, run, from_arrow_schema(copy_tasks.COPIED)).collect()
+
+
+def _rate_of(limit: int | None) -> ByteRate | None:
+    """Return the rate of one task, in its executor."""
+    return None if limit is None else ByteRate(limit)
 
 
 # --- Much log: executors read it ----------------------------------------------
@@ -177,6 +198,7 @@ def _copy_rows(
     rows: DataFrame,
     partitions: Sequence[Row],
     observer: Observer,
+    limit_rate: int | None,
 ) -> CopyTotals:
     todo = {row["part"]: (row["todo"], row["todo_bytes"] or 0) for row in partitions}
     skipped, renamed = (sum(row[name] for row in partitions) for name in ("present", "renamed"))
@@ -186,8 +208,9 @@ def _copy_rows(
     if not amount.objects:
         return CopyTotals(0, 0, skipped, 0, (), renamed)
     packing = task_sizes.packing(todo, session.cores)
+    limit = session.task_rate(limit_rate, packing.tasks)
     with session.counters() as counters:
-        results = _copied(_packed(rows, packing), plan, counters)
+        results = _copied(_packed(rows, packing), plan, counters, limit)
         results = results.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             with watched(
@@ -229,13 +252,16 @@ def _packed(rows: DataFrame, packing: task_sizes.Packing) -> DataFrame:
     return packed.repartitionById(packing.tasks, sql.col("task"))
 
 
-def _copied(packed: DataFrame, plan: CopyPlan, counters: Counters | None) -> DataFrame:
+def _copied(
+    packed: DataFrame, plan: CopyPlan, counters: Counters | None, limit: int | None
+) -> DataFrame:
     """Return the results of each task's objects."""
     source, target = plan.source, plan.target
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with telling_the_driver(), task_progress(counters) as progress:
-            yield from copy_tasks.copy_batches(source, target, batches, progress)
+        rate = _rate_of(limit)
+        with telling_the_driver(), task_progress(counters, rate) as progress:
+            yield from copy_tasks.copy_batches(source, target, batches, progress, rate)
 
     return map_in_arrow(packed, run, from_arrow_schema(copy_tasks.COPIED))
 
@@ -251,24 +277,26 @@ def _missing(results: DataFrame) -> tuple[str, ...]:
 
 
 def copy_log_on_spark(
-    session: EngineSession, plan: LogCopyPlan, observer: Observer
+    session: EngineSession, plan: LogCopyPlan, observer: Observer, limit_rate: int | None = None
 ) -> tuple[int, ...]:
     """Put log files at the target, divided among executors."""
 
-    def act(numbers: list[int], progress: CopyProgress) -> pa.RecordBatch:
-        sizes = copy_tasks.copy_log_batches(plan, numbers, progress)
+    def act(numbers: list[int], progress: CopyProgress, rate: ByteRate | None) -> pa.RecordBatch:
+        sizes = copy_tasks.copy_log_batches(plan, numbers, progress, rate)
         return pa.RecordBatch.from_pydict({"id": numbers, "size": sizes})
 
-    found = _by_number(session, plan.amount, "copying the log", act, _LOG_SIZE, observer)
+    title = "copying the log"
+    found = _by_number(session, plan.amount, title, act, _LOG_SIZE, observer, limit_rate)
     return tuple(row["size"] for row in found)
 
 
 def export_log_on_spark(
-    session: EngineSession, plan: LogExportPlan, observer: Observer
+    session: EngineSession, plan: LogExportPlan, observer: Observer, limit_rate: int | None = None
 ) -> tuple[LogExported, ...]:
     """Put log files at the target with the listed URIs, divided among executors."""
     act, schema = partial(copy_tasks.export_log_batches, plan), copy_tasks.EXPORTED
-    found = _by_number(session, plan.amount, "exporting the log", act, schema, observer)
+    title = "exporting the log"
+    found = _by_number(session, plan.amount, title, act, schema, observer, limit_rate)
     return tuple(map(_exported, found))
 
 
@@ -276,23 +304,26 @@ def _by_number(
     session: EngineSession,
     amount: Volume,
     title: str,
-    act: Callable[[list[int], CopyProgress], pa.RecordBatch],
+    act: Callable[[list[int], CopyProgress, ByteRate | None], pa.RecordBatch],
     schema: pa.Schema,
     observer: Observer,
+    limit_rate: int | None,
 ) -> list[Row]:
     """Run tasks for the numbers of all log files; return the row of each number, in order."""
     count = amount.objects
     if not count:
         return []
     tasks = min(count, max(_TASKS_PER_CORE * session.cores, count // _LOG_FILES_PER_TASK))
+    limit = session.task_rate(limit_rate, tasks)
     numbers = session.spark.range(0, count, 1, tasks)
     context = session.spark.sparkContext
     with session.counters() as counters:
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            with telling_the_driver(), task_progress(counters) as progress:
+            rate = _rate_of(limit)
+            with telling_the_driver(), task_progress(counters, rate) as progress:
                 for batch in batches:
-                    yield act(batch.column("id").to_pylist(), progress)
+                    yield act(batch.column("id").to_pylist(), progress, rate)
 
         with watched(context, title, tasks, observer, amount=amount, counters=counters):
             found = map_in_arrow(numbers, run, from_arrow_schema(schema)).collect()

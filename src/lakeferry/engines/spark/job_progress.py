@@ -17,6 +17,7 @@ from pyspark import SparkContext, TaskContext
 from lakeferry.engine import Observer, Volume, unobserved
 from lakeferry.engines.copy_progress import CopyProgress
 from lakeferry.engines.spark.tasks.counters import Counters, slot
+from lakeferry.storage.byte_rate import ByteRate
 
 _EVERY_S = 0.25
 _GROUP = "spark.jobGroup.id"
@@ -88,10 +89,12 @@ def task_slot(counters: Counters | None) -> Iterator[Callable[[int, int], None]]
 
 
 @contextmanager
-def task_progress(counters: Counters | None) -> Iterator[CopyProgress]:
-    """Yield what counts the objects of the running task."""
+def task_progress(
+    counters: Counters | None, rate: ByteRate | None = None
+) -> Iterator[CopyProgress]:
+    """Yield what counts the objects of the running task, which may be limited to a rate."""
     with task_slot(counters) as tell:
-        yield CopyProgress(tell)
+        yield CopyProgress(tell, rate)
 
 
 def _watch(

@@ -50,9 +50,15 @@ class SparkEngine(Engine):
 
     name = "spark"
 
-    def __init__(self, settings: Mapping[str, str] | None = None) -> None:
-        """Store settings for our own session; a user's session isn't changed."""
+    def __init__(
+        self, settings: Mapping[str, str] | None = None, *, limit_rate: int | None = None
+    ) -> None:
+        """Store settings for our own session; a user's session isn't changed.
+
+        ``limit_rate`` is the most bytes per second that executors move in copies and exports.
+        """
         self._settings = dict(settings or {})
+        self._limit_rate = limit_rate
         self._session: EngineSession | None = None
 
     @property
@@ -76,13 +82,15 @@ class SparkEngine(Engine):
         """Copy on executors, from store to store."""
         _check_reachable(plan.source, plan.target)
         with our_errors():
-            return copy_on_spark.copy_objects_on_spark(self._started(observer), plan, observer)
+            session = self._started(observer)
+            return copy_on_spark.copy_objects_on_spark(session, plan, observer, self._limit_rate)
 
     def copy_log(self, plan: LogCopyPlan, observer: Observer = unobserved) -> tuple[int, ...]:
         """Copy on executors, from store to store."""
         _check_reachable(plan.source, plan.target)
         with our_errors():
-            return copy_on_spark.copy_log_on_spark(self._started(observer), plan, observer)
+            session = self._started(observer)
+            return copy_on_spark.copy_log_on_spark(session, plan, observer, self._limit_rate)
 
     def export_log(
         self, plan: LogExportPlan, observer: Observer = unobserved
@@ -90,7 +98,8 @@ class SparkEngine(Engine):
         """Export on executors, from store to store."""
         _check_reachable(plan.source, plan.target)
         with our_errors():
-            return copy_on_spark.export_log_on_spark(self._started(observer), plan, observer)
+            session = self._started(observer)
+            return copy_on_spark.export_log_on_spark(session, plan, observer, self._limit_rate)
 
     def check(self, plan: CheckPlan, observer: Observer = unobserved) -> CheckTotals:
         """Replay on executors, and join with the other place's files."""

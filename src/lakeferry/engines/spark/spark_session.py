@@ -72,6 +72,34 @@ class EngineSession:
         """Number of tasks that run at a time."""
         return max(1, int(self.spark.sparkContext.defaultParallelism))
 
+    def task_rate(self, limit_rate: int | None, tasks: int) -> int | None:
+        """Return each task's share of a limit: all that run at a time stay below it together.
+
+        Tasks don't know of each other. So the limit isn't reached while fewer of them run.
+        """
+        return None if limit_rate is None else max(1, limit_rate // self.at_once(tasks))
+
+    def at_once(self, tasks: int) -> int:
+        """Return how many of these tasks can run at the same time, at most."""
+        return max(1, min(tasks, self._slots(tasks)))
+
+    def _slots(self, tasks: int) -> int:
+        context = self.spark.sparkContext
+        conf = context.getConf()
+        try:
+            profile = context._jsc.sc().resourceProfileManager().defaultResourceProfile()
+            slots = int(context._jsc.sc().maxNumConcurrentTasks(profile))
+        except Exception:  # noqa: BLE001 - Spark's own method, which a version may not have
+            return tasks
+        if conf.get("spark.dynamicAllocation.enabled", "false") != "true":
+            return slots
+        most = conf.get("spark.dynamicAllocation.maxExecutors")
+        cores = conf.get("spark.executor.cores")
+        if most is None or cores is None:
+            # Any number of executors may come.
+            return tasks
+        return max(slots, int(most) * int(cores))
+
     @contextmanager
     def counters(self) -> Iterator[Counters | None]:
         """Provide counters for a job's tasks, if they run on this machine."""

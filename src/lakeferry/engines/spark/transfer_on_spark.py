@@ -25,7 +25,7 @@ def carry(session: EngineSession, plan: CarryPlan, observer: Observer) -> Iterat
     numbered = {"number": range(len(plan.sizes)), "size": plan.sizes}
     parts = task_sizes.parts(pa.table(numbered), session.cores)
     numbers = [part["number"].to_pylist() for part in parts]
-    carrier, tasks = plan.carrier, min(len(parts), session.cores)
+    carrier, tasks = plan.carrier, session.at_once(len(parts))
 
     context, count = session.spark.sparkContext, len(parts)
     ids = session.spark.range(0, count, 1, count)

@@ -24,6 +24,7 @@ from lakeferry.engines.spark.tasks.log_plan import CheckpointTask, CommitTask, P
 from lakeferry.errors import CorruptLog, ObjectNotFound
 from lakeferry.log import checkpoint_read, parquet, references
 from lakeferry.storage import Store, StoreConfig, open_config
+from lakeferry.storage.byte_rate import ByteRate
 from lakeferry.table import load
 
 _BATCH_ROWS = 16_384
@@ -103,15 +104,19 @@ def copy_batches(
     target_config: StoreConfig,
     batches: Iterable[pa.RecordBatch],
     progress: CopyProgress,
+    rate: ByteRate | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Copy a task's objects, and yield one row with the results, if there are any objects."""
+    """Copy a task's objects, and yield one row with the results, if there are any objects.
+
+    ``rate`` is this task's share of a limit.
+    """
     filled = (batch for batch in batches if len(batch))
     first = next(filled, None)
     if first is None:
         return
     tally = objects_to_copy.CopyTally()
     places, target = CopyPlaces(source, open_config), open_config(target_config)
-    with Hands(moved=progress.moved) as hands:
+    with Hands(moved=progress.moved, rate=rate) as hands:
         for path, size, copied in objects_to_copy.copy_each(
             hands, places, target, chain([first], filled)
         ):
@@ -131,12 +136,15 @@ def copy_batches(
 
 
 def copy_log_batches(
-    plan: LogCopyPlan, numbers: Sequence[int], progress: CopyProgress
+    plan: LogCopyPlan,
+    numbers: Sequence[int],
+    progress: CopyProgress,
+    rate: ByteRate | None = None,
 ) -> list[int]:
     """Put the log files with these numbers at the target, and return their sizes."""
     source, target = open_config(plan.source), open_config(plan.target)
     files = [plan.files[number] for number in numbers]
-    with Hands(moved=progress.moved) as hands:
+    with Hands(moved=progress.moved, rate=rate) as hands:
         copied = hands.each(partial(copy_log_file, hands, source, target, plan), files)
         return list(progress.of_files(files, copied))
 
@@ -159,7 +167,10 @@ EXPORTED = pa.schema(
 
 
 def export_log_batches(
-    plan: LogExportPlan, numbers: Sequence[int], progress: CopyProgress
+    plan: LogExportPlan,
+    numbers: Sequence[int],
+    progress: CopyProgress,
+    rate: ByteRate | None = None,
 ) -> pa.RecordBatch:
     """Export the log files with these numbers, and describe each."""
     source, target, listed = (
@@ -168,7 +179,7 @@ def export_log_batches(
         plan.listed.opened(),
     )
     files = [plan.files[number] for number in numbers]
-    with Hands(moved=progress.moved) as hands:
+    with Hands(moved=progress.moved, rate=rate) as hands:
         exporter = LogExporter(hands, source, target, plan, listed)
         told = progress.of_files(files, exporter.each(files))
         rows = [{"id": number, **asdict(each)} for number, each in zip(numbers, told, strict=True)]
