@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import ClassVar, Literal, Protocol, Self
+from typing import Any, ClassVar, Literal, Protocol, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -172,6 +172,14 @@ class CopyTotals:
     """How many references have a different path at the target."""
     by_store_bytes: int = 0
     """How many of the bytes the stores copied themselves, without sending them here."""
+    foreseen: Callable[[], Mapping[str, Any]] | None = None
+    """Returns what would be copied; only the engine of a dry run has it."""
+
+    def counted(self) -> Mapping[str, Any]:
+        """Return ``files`` and ``bytes`` that were copied, or that would be, with a forecast."""
+        if self.foreseen is not None:
+            return self.foreseen()
+        return {"files": self.objects, "bytes": self.bytes}
 
     def plus(self, more: CopyTotals) -> CopyTotals:
         """Return the totals of both copies."""
@@ -187,6 +195,24 @@ class CopyTotals:
 
 
 NOTHING_COPIED = CopyTotals(0, 0, 0, 0, ())
+
+
+class CopyForecaster(Protocol):
+    """Foresees copies for a dry run: how files travel, how long it takes, what requests cost."""
+
+    def of_files(self, source: Store, target: Store, files: pa.Table) -> Mapping[str, Any]:
+        """Return the forecast of copying files with the columns ``path`` and ``size``.
+
+        If there is a column ``rewritten``, its files pass through this process.
+        """
+
+
+class NoForecasts:
+    """Foresees nothing, where nobody asks."""
+
+    def of_files(self, source: Store, target: Store, files: pa.Table) -> Mapping[str, Any]:  # noqa: ARG002
+        """Return nothing."""
+        return {}
 
 
 @dataclass(frozen=True, slots=True)

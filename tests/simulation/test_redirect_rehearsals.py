@@ -178,6 +178,13 @@ def rehearsing(command: Command) -> Callable[[Setting], object]:
     return rehearse
 
 
+def without_vectors(result: object) -> object:
+    """Leave out the bytes of changes: a log doesn't say how large the files of vectors are."""
+    if not isinstance(result, list):
+        return result
+    return [{**step, "bytes": None} if step["op"] == "copy_changes" else step for step in result]
+
+
 def agrees(scene: Scene, command: Command) -> object:
     """Check that a dry run changes nothing and says what the command does; return that."""
     planned = run(scene, rehearsing(command), hours=5)
@@ -187,7 +194,7 @@ def agrees(scene: Scene, command: Command) -> object:
     # Printed now: what it counts is counted as the source is before the command.
     said = planned.result
     done = run(scene, command, hours=5)
-    assert said == done.result
+    assert without_vectors(said) == without_vectors(done.result)
     if done.refused is None:
         tells_all(scene, done)
     return said

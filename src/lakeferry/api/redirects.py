@@ -13,6 +13,7 @@ An engine is started for the first job that needs it, and stopped at the end.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self, TypedDict, Unpack, overload
 
@@ -21,7 +22,7 @@ from lakeferry.api.located_table import Plan
 from lakeferry.catalogs import Catalog, split_name
 from lakeferry.catalogs.places import PlaceOptions, Places
 from lakeferry.engine import Engine, Observer, unobserved
-from lakeferry.engines import open_engine
+from lakeferry.engines.copy_forecast import CopyForecasts
 from lakeferry.engines.engine_choice import Engines
 from lakeferry.engines.rehearsed_engine import rehearsed
 from lakeferry.errors import InvalidInput
@@ -45,6 +46,7 @@ from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.resolve import Resolution, Resolver
 from lakeferry.redirect.status import Status
 from lakeferry.storage import normalise
+from lakeferry.storage.byte_rate import ByteRate
 
 
 class MoveOptions(TypedDict, total=False):
@@ -78,18 +80,24 @@ class Redirects:
         storage_options: PlaceOptions | Places | None = None,
         *,
         engine: str = "auto",
-        open_engine: Callable[[port.Name], Engine] = open_engine,
+        open_engine: Callable[[port.Name], Engine] | None = None,
         catalog: Callable[[str], Catalog] | None = None,
         observer: Observer = unobserved,
         warn: Callable[[str], None] = lambda _: None,
+        limit_rate: int | None = None,
     ) -> None:
-        """Store the settings; nothing is contacted or started yet."""
+        """Store the settings; nothing is contacted or started yet.
+
+        ``limit_rate`` is the most bytes per second that copies move through this process, or
+        through Spark's executors. Engines from ``open_engine`` have to see to it themselves.
+        """
         self._places = (
             storage_options
             if isinstance(storage_options, Places)
             else Places(storage_options, catalog=catalog)
         )
-        self._engines = Engines(engine, warn, opener=open_engine)
+        rate = None if limit_rate is None else ByteRate(limit_rate)
+        self._engines = Engines(engine, warn, opener=open_engine, rate=rate)
         self._warn = warn
         self.setting = Setting(
             engine=self._engines.choose,
@@ -98,6 +106,7 @@ class Redirects:
             grant=self._places.grant,
             observer=observer,
             warn=warn,
+            forecasts=CopyForecasts(limit_rate),
         )
 
     def __enter__(self) -> Self:
@@ -142,7 +151,8 @@ class Redirects:
         return self._rehearsed(procedure) if dry_run else procedure(self.setting)
 
     def _rehearsed(self, procedure: Callable[[Setting], Outcome]) -> Plan:
-        steps = rehearsal.rehearse(self.setting, rehearsed, procedure)
+        engine = partial(rehearsed, forecasts=self.setting.forecasts)
+        steps = rehearsal.rehearse(self.setting, engine, procedure)
         return [step.as_document() for step in steps]
 
     @overload

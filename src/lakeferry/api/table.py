@@ -31,6 +31,7 @@ from lakeferry.api.verify import Verification
 from lakeferry.catalogs import names as names
 from lakeferry.catalogs.places import Places as Places
 from lakeferry.engine import Observer, unobserved
+from lakeferry.engines.copy_forecast import CopyForecasts
 from lakeferry.engines.engine_choice import Engines, opening
 from lakeferry.errors import InvalidInput
 from lakeferry.export import exporter
@@ -51,6 +52,7 @@ from lakeferry.redirect.client_effects import effects as effects
 from lakeferry.redirect.managed_commits import as_unmanaged
 from lakeferry.redirect.outcome import Outcome as Outcome
 from lakeferry.redirect.status import Status as Status
+from lakeferry.storage.byte_rate import ByteRate
 from lakeferry.table import live_files, unsupported
 from lakeferry.table.checkpoint import Written
 from lakeferry.table.live_files import FILES as FILES
@@ -85,6 +87,7 @@ class ExportOptions(TypedDict, total=False):
     follow: bool
     engine: str | Engines
     observer: Observer
+    limit_rate: int | None
 
 
 class Table(RedirectMethods, TransferMethods):
@@ -335,14 +338,17 @@ class Table(RedirectMethods, TransferMethods):
         dry_run: bool = False,
         engine: str | Engines = "auto",
         observer: Observer = unobserved,
+        limit_rate: int | None = None,
     ) -> Exported | Plan:
         """Publish the table's log with the absolute URIs of its files; no data is copied.
 
         A table in lakeFS is exported to the repository's own place for exports, as ``table``
         (default: the last part of its path) of ``ref`` (default: the ref in the URI), and the
         newest ``keep`` exports there are kept; or to the place ``to``, which other tables
-        require. ``register`` is a catalog name that will point to the export.
+        require. ``register`` is a catalog name that will point to the export. ``limit_rate`` is
+        the most bytes of log files per second that are read.
         """
+        rate = None if limit_rate is None else ByteRate(limit_rate)
         in_lakefs = self.uri.startswith("lakefs:")
         if not in_lakefs and (ref is not None or keep is not None):
             raise InvalidInput(
@@ -351,9 +357,14 @@ class Table(RedirectMethods, TransferMethods):
             )
         log, _ = self._opened(follow=follow and not in_lakefs)
         with ExitStack() as stack:
-            engines = stack.enter_context(opening(engine, self._warn))
+            engines = stack.enter_context(opening(engine, self._warn, rate))
             work = exporter.ExportContext(
-                engines.choose, self._places.open, observer, self._warn, follow
+                engines.choose,
+                self._places.open,
+                observer,
+                self._warn,
+                follow,
+                CopyForecasts(limit_rate),
             )
             run = exporter.Export(
                 work,

@@ -6,20 +6,25 @@ this process reads them itself. Everything else is read by the real engine.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from itertools import chain
+from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakeferry.engine import (
     NOTHING_COPIED,
     CheckPlan,
     CheckTotals,
+    CopyForecaster,
     CopyPlan,
     CopyTotals,
     Engine,
     LogCopyPlan,
+    NoForecasts,
     Observer,
     Replayed,
     ReplayPlan,
@@ -29,7 +34,8 @@ from lakeferry.engines import local_copy, objects_to_copy
 from lakeferry.engines.local_engine import LocalEngine
 from lakeferry.engines.log_file_copy import rewritten_log_file
 from lakeferry.log.segment import Segment
-from lakeferry.storage import StoreConfig
+from lakeferry.storage import Store, StoreConfig
+from lakeferry.storage.aliases import AliasStore
 from lakeferry.storage.overlay import Overlay, ReferredObject
 
 OpenPlace = Callable[[StoreConfig], Overlay]
@@ -42,13 +48,18 @@ class RehearsedEngine(LocalEngine):
     """
 
     def __init__(
-        self, real: Callable[[], Engine], open_place: OpenPlace, copies: list[CopyPlan]
+        self,
+        real: Callable[[], Engine],
+        open_place: OpenPlace,
+        copies: list[CopyPlan],
+        forecasts: CopyForecaster,
     ) -> None:
         """Store the arguments: an engine that isn't needed isn't started."""
         super().__init__(open_place, parallel=1)
         self._real = real
         self._place = open_place
         self._copies = copies
+        self._forecasts = forecasts
 
     def replay(self, plan: ReplayPlan, observer: Observer = unobserved) -> Replayed:
         """Replay a log that has changed in memory; pass others to the real engine."""
@@ -57,9 +68,23 @@ class RehearsedEngine(LocalEngine):
         return self._real().replay(plan, observer)
 
     def copy(self, plan: CopyPlan, observer: Observer = unobserved) -> CopyTotals:  # noqa: ARG002
-        """Record what would be copied; nothing is counted."""
+        """Record what would be copied; it is counted only if somebody asks for a forecast."""
         self._copies.append(plan)
-        return NOTHING_COPIED
+        return replace(NOTHING_COPIED, foreseen=partial(self._foreseen, plan))
+
+    def _foreseen(self, plan: CopyPlan) -> Mapping[str, Any]:
+        source, target = self._place(plan.source), self._place(plan.target)
+        files = self._to_copy(plan)
+        if plan.resumed:
+            files = objects_to_copy.without_present(files, target)
+        counts = {"files": files.num_rows, "bytes": pc.sum(files["size"]).as_py() or 0}
+        return counts | dict(self._forecasts.of_files(source, target, files))
+
+    def _to_copy(self, plan: CopyPlan) -> pa.Table:
+        place: Store = self._place(plan.source)
+        if plan.source.aliases:
+            place = AliasStore(place, dict(plan.source.aliases))
+        return objects_to_copy.to_copy(local_copy.references_of(plan, place))
 
     def copy_log(
         self,
@@ -96,7 +121,7 @@ class RehearsedEngine(LocalEngine):
         )
 
     def _names(self, plan: CopyPlan) -> pa.Table:
-        wanted = objects_to_copy.to_copy(local_copy.references_of(plan, self._place(plan.source)))
+        wanted = self._to_copy(plan)
         return wanted.select(objects_to_copy.LISTED.names).cast(objects_to_copy.LISTED)
 
     def _copied_to(self, place: StoreConfig) -> list[CopyPlan]:
@@ -113,12 +138,16 @@ class RehearsedEngine(LocalEngine):
         return any(place.is_changed(file.path) for file in segment.files)
 
 
-def rehearsed(choose: Callable[..., Engine], open_place: OpenPlace) -> Callable[..., Engine]:
+def rehearsed(
+    choose: Callable[..., Engine],
+    open_place: OpenPlace,
+    forecasts: CopyForecaster | None = None,
+) -> Callable[..., Engine]:
     """Return a function that chooses the engines of one dry run, given the one for real engines."""
     copies: list[CopyPlan] = []
 
     def chosen(objects: int, size_bytes: int, urgent: bool = False) -> Engine:
         real = partial(choose, objects, size_bytes, urgent)
-        return RehearsedEngine(real, open_place, copies)
+        return RehearsedEngine(real, open_place, copies, forecasts or NoForecasts())
 
     return chosen

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from lakeferry.engine import Engine, Observer, unobserved
+from lakeferry.engine import CopyForecaster, Engine, NoForecasts, Observer, unobserved
 from lakeferry.export.origins import OpenUri
 from lakeferry.table.delta_log import wall_clock
 
@@ -29,5 +29,7 @@ class ExportContext:
     warn: Callable[[str], None] = _unheard
     follows: bool = True
     """Whether to follow a redirected table; a redirected table in lakeFS is refused."""
+    forecasts: CopyForecaster = field(default_factory=NoForecasts)
+    """Foresees how files travel; only a dry run asks it."""
     clock: Callable[[], int] = wall_clock
     new_id: Callable[[], str] = _new_id

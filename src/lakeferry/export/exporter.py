@@ -16,6 +16,8 @@ from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any
 
+import pyarrow as pa
+
 from lakeferry.errors import CommitConflict, CorruptLog, VersionNotAvailable
 from lakeferry.export import manifest, origins, pruning, tidying
 from lakeferry.export.export_context import ExportContext as ExportContext
@@ -45,6 +47,10 @@ class Exported:
     incremental_from: int | None
     changed: bool
     commit: str | None = None
+    bytes_copied: int = 0
+    """Sizes at the source of the log files that were written."""
+    by_store_bytes: int = 0
+    """The part that was taken over from an earlier export: the store copied it."""
 
     def as_document(self) -> dict[str, Any]:
         """Return the document of the command ``export``."""
@@ -52,6 +58,8 @@ class Exported:
             "location": self.location,
             "version": self.version,
             "files_written": self.files_written,
+            "bytes_copied": self.bytes_copied,
+            "bytes_copied_by_store": self.by_store_bytes,
             "actions_skipped": self.actions_skipped,
             "incremental_from": self.incremental_from,
             "commit": self.commit,
@@ -103,7 +111,9 @@ class Export:
             version = ready.content.version
             for op, names in done:
                 if names:
-                    steps.append({"op": op, "to": location, "version": version, "files": [*names]})
+                    step = {"op": op, "to": location, "version": version, "files": [*names]}
+                    foreseen = self._foreseen(ready, names, rewritten=op == "export_log")
+                    steps.append({**step, **foreseen})
             if ready.plan.stale:
                 steps.append({"op": "delete", "from": location, "files": [*ready.plan.stale]})
         elif stale := tidying.stale_files(self.place):
@@ -112,6 +122,21 @@ class Export:
             old = pruning.old(self.target, self.origin.source, self.keep, self.work.clock())
             steps += [{"op": "prune", "location": location} for location in old]
         return steps
+
+    def _foreseen(
+        self, ready: Prepared, names: Sequence[str], *, rewritten: bool
+    ) -> dict[str, Any]:
+        """Return the bytes of log files, and how they travel."""
+        sizes = [ready.entries[name].size_bytes for name in names]
+        columns = {
+            "path": pa.array(names, pa.string()),
+            "size": pa.array(sizes, pa.int64()),
+            "rewritten": pa.array([rewritten] * len(names), pa.bool_()),
+        }
+        place = self.target.place
+        source = self.origin.store if rewritten else place
+        told = self.work.forecasts.of_files(source, place, pa.table(columns))
+        return {"bytes": sum(sizes), **told}
 
     def prune(self) -> None:
         """Delete older exports of the same table and ref, if requested.
@@ -225,7 +250,10 @@ class Export:
 
     def _done(self, written: Manifest, ready: Prepared | None = None) -> Exported:
         """Return the result of an export, with the work that was done for it."""
-        went_on = None
+        went_on, read, taken = None, 0, 0
+        if ready is not None:
+            read = sum(ready.entries[name].size_bytes for name in ready.plan.write)
+            taken = sum(ready.entries[name].size_bytes for name in ready.plan.take)
         if ready is not None and ready.earlier and len(ready.plan.write) < len(ready.plan.names):
             went_on = ready.earlier[0].version
         return Exported(
@@ -236,4 +264,6 @@ class Export:
             incremental_from=went_on,
             changed=ready is not None,
             commit=self.origin.commit,
+            bytes_copied=read + taken,
+            by_store_bytes=taken,
         )

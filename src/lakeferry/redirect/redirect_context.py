@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from lakeferry.catalogs import Catalog, GrantAccess, open_catalog, ungranted
-from lakeferry.engine import Engine, Observer, unobserved
+from lakeferry.engine import CopyForecaster, Engine, NoForecasts, Observer, unobserved
 from lakeferry.log.segment import Segment
 from lakeferry.redirect import copy_size
 from lakeferry.redirect.owned_file_removal import FileRemoval
@@ -53,6 +53,8 @@ class Setting:
     """Is called with each step when it is done; a dry run collects them."""
     measure: Callable[[Store, Segment], tuple[int, int]] = copy_size.size_referred_to
     """Returns how many objects a stretch of log refers to, and their bytes: for :attr:`engine`."""
+    forecasts: CopyForecaster = field(default_factory=NoForecasts)
+    """Foresees how files travel; only a dry run asks it."""
     removal: FileRemoval = field(default_factory=FileRemoval)
     open_log: type[DeltaLog] = DeltaLog
     """Makes the log of a store."""

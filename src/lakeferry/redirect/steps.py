@@ -58,11 +58,17 @@ def copy_data(source: str, target: str, counted: Callable[[], Mapping[str, Any]]
     return RedirectStep("copy_data", {"from": source, "to": target}, counted)
 
 
-def copy_log_step(source: str, target: str, files: int, *, rewrite: bool) -> RedirectStep:
+def copy_log_step(
+    source: str,
+    target: str,
+    files: int,
+    counted: Callable[[], Mapping[str, Any]],
+    *,
+    rewrite: bool,
+) -> RedirectStep:
     """Return the step of copying a table's log, with other paths in it if ``rewrite``."""
-    return RedirectStep(
-        "copy_log", {"from": source, "to": target, "files": files, "rewrite": rewrite}
-    )
+    values = {"from": source, "to": target, "files": files, "rewrite": rewrite}
+    return RedirectStep("copy_log", values, counted)
 
 
 def copy_commits(source: str, target: str, first: int, last: int) -> RedirectStep:
@@ -76,9 +82,11 @@ def copy_missing(source: str, target: str, files: int) -> RedirectStep:
     return RedirectStep("copy_missing", {"from": source, "to": target, "files": files})
 
 
-def copy_step(op: str, source: str, target: str) -> RedirectStep:
-    """Return the step of a copy that has no numbers: ``copy_rest`` or ``copy_changes``."""
-    return RedirectStep(op, {"from": source, "to": target})
+def copy_step(
+    op: str, source: str, target: str, counted: Callable[[], Mapping[str, Any]] = _nothing
+) -> RedirectStep:
+    """Return the step of a copy whose numbers may be unknown: ``copy_rest``, ``copy_changes``."""
+    return RedirectStep(op, {"from": source, "to": target}, counted)
 
 
 def compare(a: str, b: str) -> RedirectStep:

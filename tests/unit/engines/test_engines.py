@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 from lakeferry.engine import ReplayPlan, choose
-from lakeferry.engines import open_engine
+from lakeferry.engines import engine_choice, open_engine
+from lakeferry.engines.engine_choice import Engines, opening
 from lakeferry.errors import InvalidInput
 from lakeferry.storage import open_store
+from lakeferry.storage.byte_rate import ByteRate
 from lakeferry.table import DeltaLog
 from tests.support.history import Append, Checkpoint, Delete, History
 
@@ -79,3 +81,27 @@ def test_the_local_engine_gives_the_version_with_its_files(tmp_path: Path) -> No
     size = log.segment().size_bytes
     assert observed[0][1:] == (0, size)
     assert observed[-1][1:] == (size, size)
+
+
+def test_engines_are_opened_with_their_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    rates: list[ByteRate | None] = []
+    opened = open_engine("local")
+
+    def opens(_name: str, rate: ByteRate | None = None) -> object:
+        rates.append(rate)
+        return opened
+
+    monkeypatch.setattr(engine_choice, "open_engine", opens)
+    rate = ByteRate(5)
+    for given in (rate, None):
+        with Engines("local", rate=given) as engines:
+            engines.choose(1, 1)
+    assert rates == [rate, None]
+
+
+def test_engines_that_are_open_get_no_other_rate() -> None:
+    with Engines("local") as engines:
+        with opening(engines, lambda _: None) as found:
+            assert found is engines
+        with pytest.raises(InvalidInput, match="another rate"):
+            opening(engines, lambda _: None, ByteRate(5))

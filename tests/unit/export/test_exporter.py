@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from urllib.parse import unquote
 
 import pytest
 
+from lakeferry.engines.copy_forecast import CopyForecasts
 from lakeferry.errors import (
     CommitConflict,
     CorruptLog,
@@ -57,7 +59,8 @@ from tests.unit.export.memory_world import (
 
 def test_without_a_checkpoint_every_commit_is_exported() -> None:
     there = world(PLAIN)
-    assert there.run() == Exported(TARGET, 3, 4, 0, None, True)
+    sizes = [info.size_bytes for info in there.source.list("_delta_log/")]
+    assert there.run() == Exported(TARGET, 3, 4, 0, None, True, bytes_copied=sum(sizes))
     assert names(there) == {commit(version) for version in range(4)}
     wanted = [f"{SOURCE}/{path}" for path in live(there.source)]
     assert live(there.target) == wanted
@@ -164,6 +167,16 @@ def test_where_a_commit_has_become_another_one_the_place_is_written_anew() -> No
     alone = world(LONG.then(SetProperties((("a", "b"),)), Append(1)))
     alone.run()
     assert there.log() == alone.log()
+
+
+def test_a_dry_run_says_that_the_log_passes_through_this_machine() -> None:
+    there = world(LONG)
+    work = replace(there.work(), forecasts=CopyForecasts())
+    (step,) = Export(work, there.source, to=TARGET).foresee()
+    assert step["op"] == "export_log"
+    (way,) = step["ways"]
+    assert (way["way"], way["files"]) == ("stream", len(step["files"]))
+    assert way["bytes"] == step["bytes"] == there.run().bytes_copied
 
 
 def test_a_dry_run_says_what_comes_and_writes_nothing() -> None:

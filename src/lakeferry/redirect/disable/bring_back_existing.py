@@ -8,6 +8,7 @@ has stays there (:mod:`~lakeferry.redirect.disable.managed_return`).
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -48,7 +49,10 @@ def bring_existing(
     theirs = target.snapshot_of(segment)
     rewrite = Fetched(source.store.uri, target.store.uri)
 
-    setting.step(steps.copy_step("copy_changes", target.store.uri, source.store.uri))
+    counted: dict[str, Any] = {}
+    setting.step(
+        steps.copy_step("copy_changes", target.store.uri, source.store.uri, lambda: counted)
+    )
 
     def copy(segment: Segment) -> CopyTotals:
         refuse_clashes(setting, source, target, segment, theirs, rewrite)
@@ -57,6 +61,7 @@ def bring_existing(
             CopyPlan(target.store.config, source.store.config, segment, rewrite, True),
             setting.observer,
         )
+        counted.update(totals.counted())
         if totals.missing_count:
             data_completeness.refuse_lost(setting, target.store, segment, rewrite, source.store)
         return totals

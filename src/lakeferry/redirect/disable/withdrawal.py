@@ -6,7 +6,9 @@ The steps of a withdrawal are functions of a :class:`Withdrawal`, in the modules
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from lakeferry.engine import NOTHING_COPIED, CopyPlan
 from lakeferry.errors import InvalidInput, NotATable, RedirectSpecInvalid, TableNotFound
@@ -79,6 +81,8 @@ class Withdrawal:
         self.redirect = redirect
         self.options = options
         self.copied = NOTHING_COPIED
+        self.counted: Mapping[str, Any] = {}
+        """What the last copy has copied; in a dry run, what it would copy."""
         self.locked_version = -1
         self.ended_version = -1
         journal = redirect.journal
@@ -184,7 +188,7 @@ class Withdrawal:
     def tell_changes(self) -> None:
         """Report the step that copies back the files added to the target since READY."""
         home, away = self.source.store.uri, self.target.store.uri
-        self.setting.step(steps.copy_step("copy_changes", away, home))
+        self.setting.step(steps.copy_step("copy_changes", away, home, lambda: self.counted))
 
     def copy(self, segment: Segment, *, resumed: bool) -> None:
         """Copy the files of a segment of the target's log back; its live files must exist."""
@@ -195,6 +199,7 @@ class Withdrawal:
         )
         totals = engine.copy(plan, self.setting.observer)
         self.copied = self.copied.plus(totals)
+        self.counted = totals.counted()
         if totals.missing_count:
             self._refuse_lost(segment.version)
 

@@ -7,8 +7,11 @@ be copied while writers are blocked. :meth:`Crossing.round` runs each round, als
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
 
 from lakeferry.engine import NOTHING_COPIED, CheckPlan, CheckTotals, CopyPlan
 from lakeferry.errors import CorruptLog, MissingFile, NotEqual, VersionNotAvailable
@@ -136,12 +139,32 @@ class Crossing:
             # A checksum file may contain paths, so it isn't copied if paths change.
             if not (rewrites and file.kind is LogFileKind.CHECKSUM)
         ]
-        step(steps.copy_log_step(here, there, len(files), rewrite=rewrites))
+        step(
+            steps.copy_log_step(
+                here, there, len(files), lambda: self._log_counted(files), rewrite=rewrites
+            )
+        )
 
-    def _counted(self, version: int) -> dict[str, int]:
+    def _counted(self, version: int) -> dict[str, Any]:
         """Return the number and bytes of a version's live files; older ones are copied too."""
         found = self.source.snapshot(version)
-        return {"files": found.num_files, "bytes": found.size_bytes}
+        told = self.setting.forecasts.of_files(self.source.store, self.target, found.files)
+        return {"files": found.num_files, "bytes": found.size_bytes, **told}
+
+    def _log_counted(self, files: Sequence[LogFile]) -> dict[str, Any]:
+        """Return the bytes of log files, and how they travel."""
+        references = self.data is Data.REFERENCE
+        # Text is rewritten in any case, and what opens no table is put if it is absent.
+        columns = {
+            "path": pa.array([file.path for file in files], pa.string()),
+            "size": pa.array([file.size_bytes for file in files], pa.int64()),
+            "rewritten": pa.array(
+                [references or file.path.endswith(".json") or not file.opens for file in files],
+                pa.bool_(),
+            ),
+        }
+        told = self.setting.forecasts.of_files(self.source.store, self.target, pa.table(columns))
+        return {"bytes": sum(file.size_bytes for file in files), **told}
 
     def _put(self, listing: Listing, newest: int) -> None:
         """Copy the log's files, except unreadable ones that the commits make redundant."""

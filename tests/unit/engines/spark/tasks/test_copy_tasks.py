@@ -21,6 +21,7 @@ from lakeferry.engines.spark.tasks.task_sizes import _TASK_BYTES, TASK_OBJECTS
 from lakeferry.errors import CorruptLog
 from lakeferry.log.rewrite import Absolute, Adopted
 from lakeferry.storage import Store, open_store
+from lakeferry.storage.byte_rate import ByteRate
 from lakeferry.table import DeltaLog
 from tests.support.history import (
     Append,
@@ -203,6 +204,30 @@ def test_a_task_copies_its_rows_and_tells_of_them_once(tmp_path: Path) -> None:
     ]
     assert [info.path for info in target.list("")] == names
     assert list(copy_tasks.copy_batches(*places, empty, progress)) == []
+
+
+def test_a_task_keeps_to_its_share_of_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[int] = []
+
+    def reserve(_: ByteRate, size_bytes: int) -> float:
+        taken.append(size_bytes)
+        return 0.0
+
+    monkeypatch.setattr(ByteRate, "reserve", reserve)
+    source = History().then(Append(3)).write(open_store(str(tmp_path / "source")))
+    target = open_store(str(tmp_path / "target"))
+    names = [info.path for info in source.list("")]
+    sizes = [source.head(name).size_bytes for name in names]
+    rate = ByteRate(1 << 20)
+    progress = CopyProgress(lambda *_: None, rate)
+    table = pa.table([names, names, sizes], schema=objects_to_copy.WANTED)
+    places = (source.config, target.config)
+    (told,) = copy_tasks.copy_batches(*places, table.to_batches(), progress, rate)
+    assert sum(taken) == told.column("bytes")[0].as_py() == sum(sizes)
+    # Under a limit, local files pass through the task.
+    assert told.column("by_store_bytes")[0].as_py() == 0
 
 
 def test_log_files_are_copied_by_their_numbers(tmp_path: Path) -> None:
