@@ -173,7 +173,8 @@ def test_dry_runs_are_told_in_sentences(tmp_path: Path) -> None:
     moves = run("redirect", "enable", table, tmp_path / "new", "--dry-run", home=tmp_path)
     drops = run("feature", "drop", table, "deletionVectors", "--dry-run", home=tmp_path)
     for line in [*moves.out.splitlines(), *drops.out.splitlines()]:
-        assert line.startswith("would ")
+        # How files travel is told below the step.
+        assert line.startswith(("would ", "  "))
         assert not set(line.replace(str(tmp_path), "")) & set("{}_")
     assert "would copy 2 data files of " in moves.out
 

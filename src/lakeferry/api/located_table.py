@@ -26,6 +26,13 @@ class WorkOptions(TypedDict, total=False):
     observer: Observer
 
 
+class CopyOptions(WorkOptions, total=False):
+    """The options of methods that copy."""
+
+    limit_rate: int | None
+    """The most bytes per second that this process moves; what a store copies isn't limited."""
+
+
 class LocatedTable:
     """A place or a name in a catalog, and the log that is found there."""
 

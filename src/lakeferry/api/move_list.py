@@ -35,6 +35,7 @@ from lakeferry.engines.shared_engine import SharedEngine
 from lakeferry.errors import Interrupted, LakeferryError, RedirectInProgress
 from lakeferry.redirect.outcome import Outcome
 from lakeferry.redirect.states import RedirectState
+from lakeferry.storage.byte_rate import ByteRate
 from lakeferry.storage.uris import same_place
 
 __all__ = ["PARALLEL", "MovedTable", "Mover", "Report", "Wanted", "move_all", "read_moves"]
@@ -67,6 +68,7 @@ class MovedTable:
             "version": outcome.version if outcome else None,
             "files_copied": outcome.files_copied if outcome else 0,
             "bytes_copied": outcome.bytes_copied if outcome else 0,
+            "bytes_copied_by_store": outcome.by_store_bytes if outcome else 0,
             "blocked_ms": outcome.blocked_ms if outcome else None,
             "warnings": list(self.warnings),
         }
@@ -100,8 +102,13 @@ class Mover:
         engine: str = "auto",
         environment: Mapping[str, str] | None = None,
         warn: Callable[[str], None] = lambda _: None,
+        limit_rate: int | None = None,
     ) -> None:
-        """Store the settings of all moves. ``warn`` receives each warning only once."""
+        """Store the settings of all moves. ``warn`` receives each warning only once.
+
+        ``limit_rate`` is for all moves together. Once a move needs Spark, its executors have one
+        half of it and this process has the other.
+        """
         self._options = storage_options
         self._engine = engine
         self._catalog = partial(open_catalog, environment=environment)
@@ -110,6 +117,8 @@ class Mover:
         self._lock = threading.Lock()
         self._stopped = threading.Event()
         self._spark: SharedEngine | None = None
+        self._limit_rate = limit_rate
+        self._rate = None if limit_rate is None else ByteRate(limit_rate)
 
     def __enter__(self) -> Self:
         """Return itself."""
@@ -168,6 +177,7 @@ class Mover:
             catalog=self._catalog,
             observer=lambda _what, _done, _total: self._check(),
             warn=warn,
+            limit_rate=self._limit_rate,
         )
 
     def _check(self) -> None:
@@ -182,11 +192,13 @@ class Mover:
             self._warn(text)
 
     def _open_engine(self, name: Name) -> Engine:
+        rate = self._rate
         if name != "spark":
-            return open_engine(name)
+            return open_engine(name) if rate is None else open_engine(name, rate)
         with self._lock:
             if self._spark is None:
-                self._spark = SharedEngine(open_engine(name))
+                opened = open_engine(name) if rate is None else open_engine(name, rate.halve())
+                self._spark = SharedEngine(opened)
             return self._spark
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, Unpack, overload
 
-from lakeferry.api.located_table import LocatedTable, Plan, WorkOptions
+from lakeferry.api.located_table import CopyOptions, LocatedTable, Plan, WorkOptions
 from lakeferry.api.redirects import DisableOptions, MoveOptions, Redirects
 from lakeferry.catalogs import names
 from lakeferry.engine import Observer, unobserved
@@ -13,11 +13,11 @@ from lakeferry.redirect.resolve import Resolution
 from lakeferry.redirect.status import Status
 
 
-class RedirectOptions(MoveOptions, WorkOptions, total=False):
+class RedirectOptions(MoveOptions, CopyOptions, total=False):
     """The options of :meth:`Table.redirect`."""
 
 
-class RedirectDisableOptions(DisableOptions, WorkOptions, total=False):
+class RedirectDisableOptions(DisableOptions, CopyOptions, total=False):
     """The options of :meth:`Table.redirect_disable`."""
 
 
@@ -27,7 +27,7 @@ class RedirectCancelOptions(WorkOptions, total=False):
     leave_copies: bool
 
 
-class RedirectResumeOptions(WorkOptions, total=False):
+class RedirectResumeOptions(CopyOptions, total=False):
     """The options of :meth:`Table.redirect_resume`."""
 
     name: str | None
@@ -58,10 +58,15 @@ class RedirectMethods(LocatedTable):
         dry_run: bool = False,
         engine: str = "auto",
         observer: Observer = unobserved,
+        limit_rate: int | None = None,
         **options: Unpack[MoveOptions],
     ) -> Outcome | Plan:
-        """Move the table to ``target``; ``options`` are those of :meth:`Redirects.enable`."""
-        with self._redirects(engine, observer) as redirects:
+        """Move the table to ``target``; ``options`` are those of :meth:`Redirects.enable`.
+
+        ``limit_rate`` is the most bytes per second that this process, or all of Spark's executors
+        together, move. What a store copies itself isn't limited.
+        """
+        with self._redirects(engine, observer, limit_rate) as redirects:
             if dry_run:
                 return redirects.plan_enable(self.uri, target, **options)
             return redirects.enable(self.uri, target, **options)
@@ -93,9 +98,10 @@ class RedirectMethods(LocatedTable):
         dry_run: bool = False,
         engine: str = "auto",
         observer: Observer = unobserved,
+        limit_rate: int | None = None,
     ) -> Outcome | Plan:
         """Resume a move or a withdrawal that was interrupted; see :meth:`Redirects.resume`."""
-        with self._redirects(engine, observer) as redirects:
+        with self._redirects(engine, observer, limit_rate) as redirects:
             return redirects.resume(self.uri, name=name, dry_run=dry_run)
 
     @overload
@@ -150,13 +156,14 @@ class RedirectMethods(LocatedTable):
         dry_run: bool = False,
         engine: str = "auto",
         observer: Observer = unobserved,
+        limit_rate: int | None = None,
     ) -> Outcome | Plan:
         """End the redirect, and bring all changes back to this table.
 
         With ``abandon_target`` the target isn't used because it is gone, replaced or
         unreachable: what was written there since READY isn't brought back.
         """
-        with self._redirects(engine, observer) as redirects:
+        with self._redirects(engine, observer, limit_rate) as redirects:
             return redirects.disable(
                 self.uri,
                 bring_back=bring_back,
@@ -199,10 +206,16 @@ class RedirectMethods(LocatedTable):
         with self._redirects() as redirects, names.name_in_errors(self._name):
             return redirects.resolve(self.uri, app_name=app_name, write=write)
 
-    def _redirects(self, engine: str = "auto", observer: Observer = unobserved) -> Redirects:
+    def _redirects(
+        self,
+        engine: str = "auto",
+        observer: Observer = unobserved,
+        limit_rate: int | None = None,
+    ) -> Redirects:
         return Redirects(
             self._places,
             engine=engine,
             observer=observer,
             warn=self._warn,
+            limit_rate=limit_rate,
         )

@@ -14,13 +14,14 @@ from lakeferry.cli.options import (
     Session,
     WholeNumber,
     command,
+    copy_rate_option,
     dry_run_option,
     engine_option,
     no_follow_option,
     storage_option,
 )
-from lakeferry.cli.render import counted
-from lakeferry.cli.sentences import sentence
+from lakeferry.cli.render import counted, size
+from lakeferry.cli.sentences import sentence, travel
 
 
 @command(
@@ -58,6 +59,7 @@ from lakeferry.cli.sentences import sentence
 )
 @no_follow_option
 @engine_option
+@copy_rate_option
 @dry_run_option
 @storage_option
 def export(
@@ -69,6 +71,7 @@ def export(
     register: str | None,
     no_follow: bool,
     engine: str | None,
+    limit_rate: int | None,
     dry_run: bool,
     storage_options: Mapping[str, str],
 ) -> None:
@@ -90,6 +93,7 @@ def export(
             dry_run=dry_run,
             engine=settings.engine,
             observer=observer,
+            limit_rate=limit_rate,
         )
     page = session.output.page
     if isinstance(done, list):
@@ -98,6 +102,8 @@ def export(
             return
         for step in done:
             page().line(sentence(step))
+            for line in travel(step):
+                page().line(line, indent=2)
         if not done:
             page().line("nothing would be changed")
         return
@@ -108,9 +114,11 @@ def export(
         page().line(f"version {done.version} is at {done.location} already")
         return
     went_on = f", continuing from version {done.incremental_from}"
+    by_store = f", of which the store copied {size(done.by_store_bytes)}"
     page().line(
         f"exported version {done.version} to {done.location}: "
-        f"{counted(done.files_written, 'file')} written"
+        f"{counted(done.files_written, 'file')} written, {size(done.bytes_copied)}"
+        f"{by_store if done.by_store_bytes else ''}"
         f"{went_on if done.incremental_from is not None else ''}"
     )
     if done.actions_skipped:

@@ -16,6 +16,7 @@ from lakeferry.cli import progress
 from lakeferry.cli.output import Output, encode_document
 from lakeferry.cli.screen import lines_of
 from lakeferry.config import Config
+from lakeferry.errors import InvalidInput
 
 if TYPE_CHECKING:
     from lakeferry.api.table import Table
@@ -218,6 +219,21 @@ class Duration(click.ParamType[int]):
         return found
 
 
+class RateType(click.ParamType[int]):
+    """A number of bytes per second."""
+
+    name = "rate"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number."""
+        from lakeferry.api.table import parse_rate
+
+        try:
+            return parse_rate(str(value))
+        except InvalidInput as wrong:
+            self.fail(f"{wrong.message}: {wrong.remedy}.", param, ctx)
+
+
 TABLE = TableType()
 CATALOGS = ("sql:", "unity:")
 CATALOG_NAME = CatalogNameType()
@@ -247,6 +263,17 @@ engine_option = click.option(
     default=None,
     help="What does the work: this process (local) or Spark; auto uses Spark except for small "
     "jobs.",
+)
+
+
+def limit_rate_option(text: str) -> Callable[[_Function], _Function]:
+    """Return the option ``--limit-rate`` with its help."""
+    return click.option("--limit-rate", type=RateType(), default=None, metavar="R", help=text)
+
+
+copy_rate_option = limit_rate_option(
+    "The most bytes per second that this machine copies, such as 512K or 10MB. What an object "
+    "store copies itself isn't limited: those bytes don't pass through this machine."
 )
 version_option = click.option(
     "--version",

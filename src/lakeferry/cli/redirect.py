@@ -14,6 +14,7 @@ from lakeferry.cli.options import (
     TABLE,
     Session,
     command,
+    copy_rate_option,
     dry_run_option,
     engine_option,
     group,
@@ -53,6 +54,7 @@ def redirect() -> None:
     help="Another name for a managed target, if its name was taken meanwhile.",
 )
 @engine_option
+@copy_rate_option
 @dry_run_option
 @storage_option
 def resume(
@@ -60,6 +62,7 @@ def resume(
     source: str,
     name: str | None,
     engine: str | None,
+    limit_rate: int | None,
     dry_run: bool,
     storage_options: Mapping[str, str],
 ) -> None:
@@ -70,6 +73,7 @@ def resume(
         source,
         settings,
         lambda table, work: table.redirect_resume(name=name, dry_run=dry_run, **work),
+        limit_rate=limit_rate,
     )
 
 
@@ -143,6 +147,7 @@ def cancel(
 )
 @yes_option
 @engine_option
+@copy_rate_option
 @dry_run_option
 @storage_option
 def disable(
@@ -154,6 +159,7 @@ def disable(
     abandon_target: bool,
     yes: bool,
     engine: str | None,
+    limit_rate: int | None,
     dry_run: bool,
     storage_options: Mapping[str, str],
 ) -> None:
@@ -177,6 +183,7 @@ def disable(
         source,
         settings,
         lambda table, work: table.redirect_disable(dry_run=dry_run, **options, **work),
+        limit_rate=limit_rate,
     )
 
 

@@ -22,12 +22,16 @@ def change_redirect(
     settings: Config,
     change: Callable[[Table, Mapping[str, Any]], Outcome | Plan],
     before: Callable[[Table], None] = lambda _: None,
+    limit_rate: int | None = None,
 ) -> None:
     """Change a table's redirect and print the result.
 
     ``change`` gets the table, and the arguments of methods that move data; ``before`` may ask
     the user something.
     """
+    work: dict[str, Any] = {"engine": settings.engine}
+    if limit_rate is not None:
+        work["limit_rate"] = limit_rate
     warnings: list[str] = []
 
     def warn(text: str) -> None:
@@ -38,7 +42,7 @@ def change_redirect(
     table = session.table(name, settings, warn)
     before(table)
     with progress.watching(session.output) as observer:
-        result = change(table, {"engine": settings.engine, "observer": observer})
+        result = change(table, work | {"observer": observer})
     if isinstance(result, list):
         show_plan(session.output, result, warnings)
     else:

@@ -18,6 +18,7 @@ from lakeferry.cli.options import (
     Session,
     WholeNumber,
     command,
+    copy_rate_option,
     dry_run_option,
     engine_option,
     storage_option,
@@ -154,6 +155,7 @@ class DialectsType(click.ParamType[tuple[str, ...]]):
 )
 @yes_option
 @engine_option
+@copy_rate_option
 @dry_run_option
 @storage_option
 def enable(
@@ -164,6 +166,7 @@ def enable(
     parallel: int | None,
     yes: bool,
     engine: str | None,
+    limit_rate: int | None,
     dry_run: bool,
     storage_options: Mapping[str, str],
     **options: Any,
@@ -179,7 +182,16 @@ def enable(
     if from_file is not None:
         if source is not None:
             raise click.UsageError("--from-file replaces SOURCE and TARGET: leave those out.")
-        enable_all(session, settings, from_file, options, parallel, dry_run=dry_run, yes=yes)
+        enable_all(
+            session,
+            settings,
+            from_file,
+            options,
+            parallel,
+            limit_rate=limit_rate,
+            dry_run=dry_run,
+            yes=yes,
+        )
         return
     if source is None or target is None:
         missing = "SOURCE" if source is None else "TARGET"
@@ -209,7 +221,7 @@ def enable(
         if not dry_run:
             confirm(session.output, f"Move {source} to {target}?", yes=yes)
 
-    change_redirect(session, source, settings, move, ask)
+    change_redirect(session, source, settings, move, ask, limit_rate=limit_rate)
 
 
 def _is_new(table: Table) -> bool:

@@ -28,6 +28,7 @@ def enable_all(
     options: Mapping[str, Any],
     parallel: int | None,
     *,
+    limit_rate: int | None,
     dry_run: bool,
     yes: bool,
 ) -> None:
@@ -54,6 +55,7 @@ def enable_all(
         engine=settings.engine,
         environment=settings.catalog_environment(),
         warn=warn,
+        limit_rate=limit_rate,
     )
     with mover:
         if dry_run:

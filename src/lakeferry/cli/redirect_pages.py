@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from lakeferry.cli import render
 from lakeferry.cli.options import CATALOGS
 from lakeferry.cli.output import Output
-from lakeferry.cli.sentences import sentence
+from lakeferry.cli.sentences import sentence, travel
 
 if TYPE_CHECKING:
     from lakeferry.api.move_list import MovedTable, Report
@@ -69,9 +69,16 @@ def show_plan(output: Output, plan: Plan, warnings: Sequence[str]) -> None:
     else:
         page = output.page()
         for step in plan:
-            page.line(sentence(step))
+            _show_step(page, step, 0)
             for inner in step.get("steps") or ():
-                page.line(sentence(inner), indent=2)
+                _show_step(page, inner, 2)
+
+
+def _show_step(page: render.Page, step: Mapping[str, Any], indent: int) -> None:
+    page.line(sentence(step), indent=indent)
+    # A log is small beside its data.
+    for line in travel(step) if step["op"] != "copy_log" else ():
+        page.line(line, indent=indent + 2)
 
 
 def show_status(output: Output, found: Status) -> None:
@@ -189,4 +196,7 @@ def _ended(move: MovedTable) -> tuple[str | None, str]:
     if not move.outcome.changed:
         return move.outcome.state.value, "nothing had to be changed"
     copied = render.counted(move.outcome.files_copied, "file")
-    return move.outcome.state.value, f"{copied} copied, {render.size(move.outcome.bytes_copied)}"
+    told = f"{copied} copied, {render.size(move.outcome.bytes_copied)}"
+    if move.outcome.by_store_bytes:
+        told += f", of which the store copied {render.size(move.outcome.by_store_bytes)}"
+    return move.outcome.state.value, told

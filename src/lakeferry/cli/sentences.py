@@ -6,12 +6,14 @@ values, so that nothing is left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from lakeferry.cli.render import counted, size
 
 PlanStep = Mapping[str, Any]
+
+_CENT_USD, _LEAST_USD = 0.01, 0.0001
 
 _STATES = {
     "ENABLE-REDIRECT-IN-PROGRESS": "the move has begun and writers wait",
@@ -19,6 +21,12 @@ _STATES = {
     "DROP-REDIRECT-IN-PROGRESS": "the table is being brought back and writers wait",
     "NORMAL": "the table is open and has no redirect",
     "SYNC": "the changes of the other place are included",
+}
+
+_WAYS = {
+    ("store", True): "copied by the store",
+    ("store", False): "copied by the store if it agrees, else streamed through this machine",
+    ("stream", True): "streamed through this machine",
 }
 
 _REASONS = {
@@ -42,6 +50,38 @@ def sentence(step: PlanStep) -> str:
         if key != "op" and value is not None
     )
     return f"would {_words(str(step['op']))}{': ' if rest else ''}{rest}"
+
+
+def travel(step: PlanStep) -> Iterator[str]:
+    """Yield sentences about how the files of a copy would travel, for how long and at what cost."""
+    ways = step.get("ways") or ()
+    for way in ways:
+        files = f"{counted(way['files'], 'file')}, {size(way['bytes'])}"
+        place = way["from"]
+        where = "" if place == step.get("from", place) else f" in {place}"
+        yield f"{files}{where}: {_WAYS[way['way'], way['certain']]}"
+    if ways and step["duration_basis"] is not None:
+        yield f"about {_duration(step['duration_ms'])}; {step['duration_basis']}"
+    if requests := step.get("requests"):
+        kinds = ", ".join(f"{count:,} {kind}" for kind, count in requests.items())
+        cost, basis = step["request_cost_usd"], step["price_basis"]
+        price = "" if cost is None else f"; {_money(cost)} by {basis}"
+        yield f"about {counted(sum(requests.values()), 'request')} ({kinds}){price}"
+
+
+def _money(usd: float) -> str:
+    """Return an amount with two digits that count."""
+    if usd < _LEAST_USD:
+        return f"less than ${_LEAST_USD}"
+    return f"~${usd:,.2f}" if usd >= _CENT_USD else f"~${usd:.2g}"
+
+
+def _duration(milliseconds: int) -> str:
+    seconds = milliseconds / 1000
+    for unit, length in (("day", 86_400), ("hour", 3_600), ("minute", 60)):
+        if seconds >= 2 * length:
+            return counted(round(seconds / length), unit)
+    return counted(max(1, round(seconds)), "second")
 
 
 def _words(name: str) -> str:
@@ -130,7 +170,14 @@ _SENTENCES: dict[str, Callable[[PlanStep], str]] = {
     "copy_missing": lambda step: (
         f"copy {counted(step['files'], 'missing file')} from {step['from']} to {step['to']}"
     ),
-    "copy_changes": lambda step: f"copy what changed from {step['from']} to {step['to']}",
+    "copy_changes": lambda step: (
+        f"copy what changed from {step['from']} to {step['to']}"
+        + (
+            f": {counted(step['files'], 'file')} of {size(step['bytes'])}"
+            if "files" in step
+            else ""
+        )
+    ),
     "copy_commits": lambda step: (
         f"copy the commits from version {step['from_version']} on "
         f"from {step['from']} to {step['to']}"

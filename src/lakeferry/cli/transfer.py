@@ -17,6 +17,7 @@ from lakeferry.cli.options import (
     command,
     dry_run_option,
     engine_option,
+    limit_rate_option,
     no_follow_option,
     storage_option,
 )
@@ -27,21 +28,6 @@ if TYPE_CHECKING:
     from lakeferry.api.table import Table
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-
-
-class RateType(click.ParamType[int]):
-    """A number of bytes per second."""
-
-    name = "rate"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the number."""
-        from lakeferry.api.table import parse_rate
-
-        try:
-            return parse_rate(str(value))
-        except InvalidInput as wrong:
-            self.fail(f"{wrong.message}: {wrong.remedy}.", param, ctx)
 
 
 _SCHEMES = ("http://", "https://", "odf+http://", "odf+https://")
@@ -73,13 +59,7 @@ _OPTIONS = (
         metavar="H",
         help="Another host, besides the server's own, that may hold objects; may be repeated.",
     ),
-    click.option(
-        "--limit-rate",
-        type=RateType(),
-        default=None,
-        metavar="R",
-        help="The most bytes of objects per second, such as 512K or 10MB.",
-    ),
+    limit_rate_option("The most bytes of objects per second, such as 512K or 10MB."),
     engine_option,
     no_follow_option,
     dry_run_option,

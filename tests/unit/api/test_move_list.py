@@ -6,6 +6,7 @@ import threading
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -39,6 +40,7 @@ from lakeferry.log.replay import TableState
 from lakeferry.redirect.enable.preflight import Request
 from lakeferry.redirect.move import Move
 from lakeferry.storage import open_store
+from lakeferry.storage.byte_rate import ByteRate
 from tests.support.history import Append, History
 
 
@@ -338,3 +340,33 @@ def test_one_spark_serves_every_move_and_is_stopped_at_the_end(
     assert report.failed == ()
     assert len(opened) == 1
     assert closed == opened
+
+
+def test_all_moves_share_one_rate_and_spark_gets_half_of_it(
+    root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rates: list[tuple[Name, ByteRate]] = []
+
+    def opens(name: Name, rate: ByteRate) -> Engine:
+        rates.append((name, rate))
+        return open_engine("local", rate)
+
+    monkeypatch.setattr(move_list, "open_engine", opens)
+    with Mover(engine="local", limit_rate=1 << 30) as mover:
+        report = move_all(mover, orders(root, 2))
+        assert report.failed == ()
+        first, second = rates
+        assert first[1] is second[1]
+        assert first[1].bytes_per_s == 1 << 30
+        mover._open_engine("spark")
+        mover._open_engine("spark")
+    assert [(name, rate.bytes_per_s) for name, rate in rates[2:]] == [("spark", 1 << 29)]
+    assert first[1].bytes_per_s == 1 << 29
+
+
+def test_a_report_says_what_the_store_copied(root: str) -> None:
+    wanted = orders(root, 1)
+    with Mover() as mover:
+        document: Any = move_all(mover, wanted).as_document()
+    (move,) = document["moves"]
+    assert move["bytes_copied_by_store"] == move["bytes_copied"] > 0

@@ -15,7 +15,7 @@ import pytest
 import lakeferry
 from lakeferry.cli.app import COMMANDS
 from lakeferry.cli.options import Command, Group
-from lakeferry.cli.sentences import _SENTENCES, sentence
+from lakeferry.cli.sentences import _SENTENCES, sentence, travel
 
 STEP = re.compile(r'(?:"op": |RedirectStep\(\s*|steps\.(?:at|copy_step|name)\(\s*)"(\w+)"')
 SOURCES = sorted(Path(lakeferry.__file__).parent.rglob("*.py"))
@@ -170,3 +170,57 @@ def test_every_step_of_a_plan_has_a_sentence() -> None:
 )
 def test_steps_are_told(step: dict[str, object], told: str) -> None:
     assert sentence(step) == told
+
+
+FORESEEN = {
+    "op": "copy_data",
+    "from": "s3://old/t",
+    "to": "s3://new/t",
+    "files": 5000,
+    "bytes": 1203 << 30,
+    "ways": [
+        {
+            "way": "store",
+            "from": "s3://old/t",
+            "certain": False,
+            "files": 4990,
+            "bytes": 1200 << 30,
+        },
+        {"way": "stream", "from": "gs://other", "certain": True, "files": 10, "bytes": 3 << 30},
+    ],
+    "requests": {"COPY": 24_000, "GET": 384, "HEAD": 9990, "LIST": 5},
+    "request_cost_usd": 0.1241,
+    "price_basis": "the prices of a day",
+    "duration_ms": 1_330_000,
+    "duration_basis": "not measured: it is assumed",
+}
+
+
+def test_a_copy_is_told_with_its_ways() -> None:
+    first, second, duration, requests = travel(FORESEEN)
+    assert first == (
+        "4,990 files, 1.2 TiB: copied by the store if it agrees, else streamed through this machine"
+    )
+    assert second == "10 files, 3.0 GiB in gs://other: streamed through this machine"
+    assert duration == "about 22 minutes; not measured: it is assumed"
+    assert requests == (
+        "about 34,379 requests (24,000 COPY, 384 GET, 9,990 HEAD, 5 LIST); "
+        "~$0.12 by the prices of a day"
+    )
+    assert [*travel({"op": "claim"})] == []
+    on_disk = {**FORESEEN, "requests": {}, "duration_ms": 1}
+    assert [*travel(on_disk)][2:] == ["about 1 second; not measured: it is assumed"]
+
+
+@pytest.mark.parametrize(
+    ("usd", "told"),
+    [
+        (12345.678, "~$12,345.68"),
+        (0.0123, "~$0.01"),
+        (0.00123, "~$0.0012"),
+        (2e-6, "less than $0.0001"),
+    ],
+)
+def test_prices_have_digits_that_count(usd: float, told: str) -> None:
+    step = {**FORESEEN, "request_cost_usd": usd, "requests": {"PUT": 1}}
+    assert [*travel(step)][-1].startswith(f"about 1 request (1 PUT); {told} by")
