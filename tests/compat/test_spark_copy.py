@@ -211,6 +211,22 @@ def test_a_repeated_copy_leaves_alone_what_is_there(engine: Engine, tmp_path: Pa
     assert tree(target) == whole
 
 
+def test_tasks_share_a_limit(spark: SparkSession, tmp_path: Path) -> None:
+    from lakeferry.engines.spark.spark_engine import SparkEngine
+
+    source, target = open_store(str(tmp_path / "source")), open_store(str(tmp_path / "target"))
+    History().then(Append(4)).write(source)
+    with SparkEngine(limit_rate=1 << 20) as engine:
+        cores = engine.session.cores
+        assert [engine.session.at_once(tasks) for tasks in (1, 1_000)] == [1, cores]
+        assert engine.session.task_rate(1000, 1_000) == 1000 // cores
+        assert (engine.session.task_rate(None, 5), engine.session.task_rate(1, 5)) == (None, 1)
+        totals = engine.copy(plan_of(source, target))
+    # Under a limit, files on local disk pass through the tasks.
+    assert totals.objects == 4
+    assert totals.bytes > 0 == totals.by_store_bytes
+
+
 def test_what_is_missing_is_counted_and_named(engine: Engine, tmp_path: Path) -> None:
     source = History().then(Append(1_200)).write(open_store(str(tmp_path / "source")))
     paths = DeltaLog(source).snapshot().files["path"].to_pylist()

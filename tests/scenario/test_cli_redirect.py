@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -19,7 +20,7 @@ from tests.support import lake as lakes
 from tests.support.history import Append
 from tests.support.lake import Lake, entry, redirected
 from tests.support.servers import S3Bucket, free_port
-from tests.unit.cli.program import environment, run
+from tests.unit.cli.program import PROGRAM, environment, run
 
 READER_WRITER = "delta.redirectReaderWriter"
 WRITER_ONLY = "delta.redirectWriterOnly"
@@ -697,6 +698,67 @@ def test_cells_beat_the_command_line_and_paths_are_relative_to_the_working_folde
     ]
     modes = [disk.done("redirect", "status", name)["mode"] for name in ("a", "b")]
     assert modes == ["reader-writer", "writer-only"]
+
+
+# --- Limits and forecasts -----------------------------------------------------
+
+
+def test_a_plan_says_how_the_files_travel_and_the_summary_how_they_did(lake: Lake) -> None:
+    source, target = lake.make("old"), lake.uri("new")
+    words = ("redirect", "enable", source, target)
+    plan = lake.done(*words, "--dry-run")["plan"]
+    (step,) = [step for step in plan if step["op"] == "copy_data"]
+    on_s3 = source.startswith("s3:")
+    assert [(way["way"], way["certain"]) for way in step["ways"]] == [("store", True)]
+    assert sum(way["bytes"] for way in step["ways"]) == step["bytes"]
+    kinds = {"COPY": step["files"], "HEAD": 2 * step["files"], "LIST": 1}
+    assert step["requests"] == (kinds if on_s3 else {})
+    # The server of the tests isn't Amazon's.
+    assert step["request_cost_usd"] is None
+    limited = lake.done(*words, "--dry-run", "--limit-rate", "1K")["plan"]
+    (step,) = [step for step in limited if step["op"] == "copy_data"]
+    assert [way["way"] for way in step["ways"]] == ["store" if on_s3 else "stream"]
+
+    moved = lake.done(*words, "--limit-rate", "100K")
+    by_store = moved["bytes_copied"] if on_s3 else 0
+    assert (moved["state"], moved["bytes_copied_by_store"]) == ("READY", by_store)
+    back = lake.done("redirect", "disable", source, "--limit-rate", "100K")
+    assert (back["state"], back["bytes_copied_by_store"]) == ("NORMAL", 0)
+    listed = lake.done("export", source, "--to", lake.uri("exported"), "--limit-rate", "1M")
+    assert listed["bytes_copied"] > 0 == listed["bytes_copied_by_store"]
+
+
+def test_a_limit_holds_and_an_interrupt_ends_it_at_once(disk: Lake) -> None:
+    source, target = disk.make("old"), disk.uri("new")
+    began = time.monotonic()
+    moved = disk.done("redirect", "enable", source, target, "--limit-rate", "4K")
+    lasted_s = moved["bytes_copied"] / 4096
+    assert time.monotonic() - began > lasted_s - 0.25 > 0.4
+    # Now the first byte would be there in an hour.
+    disk.make("other")
+    command = [str(PROGRAM), "redirect", "enable", disk.uri("other"), disk.uri("there")]
+    with subprocess.Popen(
+        [*command, "--limit-rate", "1", "--json"],
+        cwd=disk.home,
+        env=environment(disk.home, disk.variables),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        while not (disk.folder / "there").exists():
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        interrupted_s = time.monotonic()
+        _, err = process.communicate(timeout=30)
+        assert time.monotonic() - interrupted_s < 10
+    assert (process.returncode, b"interrupted" in err) == (130, True)
+
+
+@pytest.mark.parametrize("rate", ["0", "fast", "-1"])
+def test_what_is_no_rate_is_wrong_usage(disk: Lake, rate: str) -> None:
+    for words in (("redirect", "enable", "a", "b"), ("redirect", "disable", "a"), ("export", "a")):
+        ended = disk.run(*words, "--limit-rate", rate)
+        assert (ended.code, ended.error["code"]) == (2, "invalid_input")
 
 
 # --- Interrupts ---------------------------------------------------------------

@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -18,6 +19,7 @@ import pytest
 from lakeferry.errors import ObjectNotFound, StorageUnavailable
 from lakeferry.storage import Store, multipart, open_store, s3_copy
 from lakeferry.storage.aliases import AliasStore
+from lakeferry.storage.copy_way import STREAMED, CopyWay
 from lakeferry.storage.folder import FolderStore
 from lakeferry.storage.local_store import LocalStore
 from lakeferry.storage.objects import ObjectStore
@@ -326,6 +328,25 @@ class TestOnS3:
         monkeypatch.setattr(target._clients, "_known", {old: "of the old key", key: secret})
         assert target.copy_from(source, "large", "large", lambda _: None) == len(data)
 
+    def test_a_large_object_that_needs_a_signature_says_nothing_about_small_ones(
+        self,
+        s3_bucket: S3Bucket,
+        source: Store,
+        proxy: CountingProxy,
+        in_parts: None,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        target = place(s3_bucket, proxy, "to there")
+        assert isinstance(target, ObjectStore)
+        # As with an instance's role: obstore has the secret, and this process doesn't.
+        monkeypatch.setattr(target._clients, "_known", {})
+        source.put("large", bytes(5 * MIB + 1))
+        source.put("small", b"1")
+        route = target.copy_route(source)
+        assert (route.small, route.large) == (CopyWay.ASKED, CopyWay.STREAM)
+        assert target.copy_from(source, "large", "large", lambda _: None) is None
+        assert target.copy_from(source, "small", "small", lambda _: None) == 1
+
     def test_the_encryption_that_options_ask_for_is_not_left_out(
         self, versitygw: S3Server, s3_bucket: S3Bucket, source: Store, proxy: CountingProxy
     ) -> None:
@@ -333,8 +354,9 @@ class TestOnS3:
         target = place(other, proxy, "to", aws_server_side_encryption="AES256")
         source.put("x", b"1")
         proxy.reset()
+        assert target.copy_route(source) == replace(STREAMED, large_bytes=256 * MIB)
         assert target.copy_from(source, "x", "x", lambda _: None) is None
-        assert proxy.count("PUT") == 0
+        assert proxy.count("PUT") == proxy.count("HEAD") == 0
 
     def test_a_bucket_of_another_account_may_have_the_same_name(
         self, s3_bucket: S3Bucket, source: Store, proxy: CountingProxy

@@ -1,0 +1,52 @@
+"""How a limit of bytes per second is divided among the tasks of a cluster."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from lakeferry.engines.spark.spark_session import EngineSession
+
+
+def session_of(slots: int | None, **settings: str) -> EngineSession:
+    """Return a session of a cluster that says how many tasks run at a time, or can't say it."""
+    pytest.importorskip("pyspark")
+    from lakeferry.engines.spark.spark_session import EngineSession
+
+    def running(_profile: object) -> int:
+        if slots is None:
+            raise AttributeError("no such method")
+        return slots
+
+    profiles = SimpleNamespace(defaultResourceProfile=lambda: "default")
+    scala = SimpleNamespace(resourceProfileManager=lambda: profiles, maxNumConcurrentTasks=running)
+    named = {f"spark.{name}": value for name, value in settings.items()}
+    context = SimpleNamespace(
+        master="local[4]",
+        _jsc=SimpleNamespace(sc=lambda: scala),
+        getConf=lambda: SimpleNamespace(get=lambda name, default=None: named.get(name, default)),
+    )
+    spark: Any = SimpleNamespace(sparkContext=context)
+    return EngineSession(spark)
+
+
+def test_tasks_that_run_at_a_time_share_a_limit() -> None:
+    session = session_of(8)
+    assert [session.task_rate(1000, tasks) for tasks in (1, 4, 8, 5_000)] == [1000, 250, 125, 125]
+    assert session.task_rate(3, 8) == 1
+    assert session.task_rate(None, 8) is None
+
+
+def test_with_dynamic_allocation_executors_count_that_may_come() -> None:
+    dynamic = {"dynamicAllocation.enabled": "true"}
+    known = {"dynamicAllocation.maxExecutors": "10", "executor.cores": "4"}
+    assert session_of(8, **dynamic, **known).at_once(5_000) == 40
+    assert session_of(8, **dynamic).at_once(5_000) == 5_000
+    assert session_of(8, **known).at_once(5_000) == 8
+
+
+def test_where_spark_does_not_say_it_all_tasks_may_run_at_once() -> None:
+    assert session_of(None).at_once(300) == 300
