@@ -179,10 +179,11 @@ def rehearsing(command: Command) -> Callable[[Setting], object]:
 
 
 def without_vectors(result: object) -> object:
-    """Leave out the bytes of changes: a log doesn't say how large the files of vectors are."""
+    """Leave out the bytes of some copies: a log doesn't say how large vectors' files are."""
     if not isinstance(result, list):
         return result
-    return [{**step, "bytes": None} if step["op"] == "copy_changes" else step for step in result]
+    unknown = ("copy_changes", "copy_rest")
+    return [{**step, "bytes": None} if step["op"] in unknown else step for step in result]
 
 
 def agrees(scene: Scene, command: Command) -> object:

@@ -116,6 +116,12 @@ def _protocol(protocol: Mapping[str, Any]) -> str:
     return f"{numbers}, with {', '.join(features)}" if features else numbers
 
 
+def _amount(step: PlanStep) -> str:
+    if "files" not in step:
+        return ""
+    return f": {counted(step['files'], 'file')} of {size(step['bytes'])}"
+
+
 def _delete(step: PlanStep) -> str:
     if "because" in step:
         return f"delete {step['path']} ({_REASONS.get(step['because'], step['because'])})"
@@ -171,12 +177,7 @@ _SENTENCES: dict[str, Callable[[PlanStep], str]] = {
         f"copy {counted(step['files'], 'missing file')} from {step['from']} to {step['to']}"
     ),
     "copy_changes": lambda step: (
-        f"copy what changed from {step['from']} to {step['to']}"
-        + (
-            f": {counted(step['files'], 'file')} of {size(step['bytes'])}"
-            if "files" in step
-            else ""
-        )
+        f"copy what changed from {step['from']} to {step['to']}{_amount(step)}"
     ),
     "copy_commits": lambda step: (
         f"copy the commits from version {step['from_version']} on "
@@ -190,7 +191,9 @@ _SENTENCES: dict[str, Callable[[PlanStep], str]] = {
         f"copy {counted(step['files'], 'log file')} from {step['from']} to "
         f"{step['to']}" + (", with absolute paths" if step["rewrite"] else "")
     ),
-    "copy_rest": lambda step: f"copy what {step['to']} still lacks from {step['from']}",
+    "copy_rest": lambda step: (
+        f"copy what {step['to']} still lacks from {step['from']}{_amount(step)}"
+    ),
     "create": _create,
     "delete": _delete,
     "delete_copies": lambda step: f"delete what was copied to {step['table']}",

@@ -7,7 +7,7 @@ be copied while writers are blocked. :meth:`Crossing.round` runs each round, als
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -63,6 +63,7 @@ class Crossing:
         self.resumed = resumed
         self.is_rest = is_rest
         self.copied = NOTHING_COPIED
+        self._rest: Mapping[str, Any] = {}
         self.urgent = False
         """Whether writers are blocked until the next copy is done."""
         self.version = -1
@@ -128,7 +129,7 @@ class Crossing:
         """Report the steps of a round. Rounds after the first copy new versions."""
         here, there, step = self.source.store.uri, self.target.uri, self.setting.step
         if self.is_rest:
-            step(steps.copy_step("copy_rest", here, there))
+            step(steps.copy_step("copy_rest", here, there, lambda: self._rest))
             return
         if self.data is Data.COPY:
             step(steps.copy_data(here, there, lambda: self._counted(newest)))
@@ -235,6 +236,8 @@ class Crossing:
             self.setting.observer,
         )
         self.copied = self.copied.plus(totals)
+        if self.is_rest:
+            self._rest = totals.counted()
         return totals.missing_count
 
     def check(self, listing: Listing) -> None:
