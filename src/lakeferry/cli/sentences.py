@@ -61,7 +61,7 @@ def travel(step: PlanStep) -> Iterator[str]:
         where = "" if place == step.get("from", place) else f" in {place}"
         yield f"{files}{where}: {_WAYS[way['way'], way['certain']]}"
     if ways and step["duration_basis"] is not None:
-        yield f"about {_duration(step['duration_ms'])}; {step['duration_basis']}"
+        yield f"about {_duration(step['duration_ms'])}, {step['duration_basis']}"
     if requests := step.get("requests"):
         kinds = ", ".join(f"{count:,} {kind}" for kind, count in requests.items())
         cost, basis = step["request_cost_usd"], step["price_basis"]

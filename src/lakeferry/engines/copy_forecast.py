@@ -213,15 +213,15 @@ class CopyForecasts:
             if amounts[way]:
                 seconds += amounts[way] / bytes_per_s
                 limited = way is CopyWay.STREAM and streamed == self._limit_rate
-                by = "the limit" if limited else "assumed"
-                said.append(f"{_rate(bytes_per_s)} {where} ({by})")
+                by = " (the limit)" if limited else ""
+                said.append(f"{_rate(bytes_per_s)} {where}{by}")
         at_once = object_copy.OBJECTS_AT_ONCE
         if requests:
             seconds += requests * REQUEST_MS / 1000 / at_once
-            said.append(f"{REQUEST_MS} ms for a request, {at_once} at a time (assumed)")
+            said.append(f"{REQUEST_MS} ms for a request, {at_once} at a time")
         return {
             "duration_ms": round(seconds * 1000),
-            "duration_basis": f"not measured: {'; '.join(said)}" if said else None,
+            "duration_basis": f"assuming {'; '.join(said)}" if said else None,
         }
 
 

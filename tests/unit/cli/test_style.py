@@ -192,7 +192,7 @@ FORESEEN = {
     "request_cost_usd": 0.1241,
     "price_basis": "the prices of a day",
     "duration_ms": 1_330_000,
-    "duration_basis": "not measured: it is assumed",
+    "duration_basis": "assuming 1 MB/s",
 }
 
 
@@ -202,14 +202,14 @@ def test_a_copy_is_told_with_its_ways() -> None:
         "4,990 files, 1.2 TiB: copied by the store if it agrees, else streamed through this machine"
     )
     assert second == "10 files, 3.0 GiB in gs://other: streamed through this machine"
-    assert duration == "about 22 minutes; not measured: it is assumed"
+    assert duration == "about 22 minutes, assuming 1 MB/s"
     assert requests == (
         "about 34,379 requests (24,000 COPY, 384 GET, 9,990 HEAD, 5 LIST); "
         "~$0.12 by the prices of a day"
     )
     assert [*travel({"op": "claim"})] == []
     on_disk = {**FORESEEN, "requests": {}, "duration_ms": 1}
-    assert [*travel(on_disk)][2:] == ["about 1 second; not measured: it is assumed"]
+    assert [*travel(on_disk)][2:] == ["about 1 second, assuming 1 MB/s"]
 
 
 @pytest.mark.parametrize(
