@@ -116,6 +116,7 @@ def test_status_has_every_key_in_every_state(disk: Lake, mode: str) -> None:
         "source_version": 3,
         "target_version": None,
         "data": None,
+        "lacking": None,
         "warnings": [],
     }
     rule = ("--rule", "nightly:VACUUM,OPTIMIZE", "--rule", ":REFRESH UNIFORM")
@@ -138,6 +139,7 @@ def test_status_has_every_key_in_every_state(disk: Lake, mode: str) -> None:
         "source_version": 5,
         "target_version": 5,
         "data": "copy",
+        "lacking": None,
         "warnings": [],
     }
     # A rule for everybody keeps everybody.
