@@ -207,6 +207,21 @@ class TestReading:
         assert names(store, "a/b") == ["a/b", "a/b.c"]
         assert names(store, "nothing/here") == []
 
+    def test_folders_are_those_directly_below_a_folder(self, store: Store) -> None:
+        for name in ("a=1/x", "a=2/b=3/x", "a=2/b=4/x", "a=2/y", "z", "ä b/x"):
+            store.put(name, b"")
+        below = {"": ["a=1/", "a=2/", "ä b/"], "a=2/": ["a=2/b=3/", "a=2/b=4/"], "a=1/": []}
+        for folder, wanted in below.items():
+            found = store.folders(folder)
+            assert sorted(found) == wanted if found is not None else not store.lists_ranges
+
+    def test_a_folder_may_be_a_bound(self, store: Store) -> None:
+        for name in ("a=1/x", "a=1/y", "a=2/x", "a=3/x"):
+            store.put(name, b"")
+        assert names(store, start_after="a=1/") == ["a=1/x", "a=1/y", "a=2/x", "a=3/x"]
+        assert names(store, start_after="a=2/", stop_before="a=3/\0") == ["a=2/x"]
+        assert names(store, start_after="a=1/x", stop_before="a=2/\0") == ["a=1/y"]
+
     def test_bounds_need_not_exist(self, store: Store) -> None:
         for number in range(6):
             store.put(f"log/{number}", b"")

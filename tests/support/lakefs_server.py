@@ -121,10 +121,22 @@ class OurLakeFS(ObedientServer):
             return _error(404, "invalid API endpoint")
 
     def _list(self, objects: Mapping[str, Path], query: dict[str, str]) -> Reply:
-        shown, more = self._page(objects, query)
+        below = {
+            f"{prefix}{path[len(prefix) :].split('/')[0]}/"
+            for prefix in ([query["prefix"]] if "delimiter" in query else [])
+            for path in objects
+            if path.startswith(prefix) and "/" in path[len(prefix) :]
+        }
+        within = [path for path in objects if not path.startswith(tuple(below))]
+        shown, more = self._page([*within, *below], query)
         return 200, {
             "pagination": {"has_more": more},
-            "results": [self._stats(path, objects[path]) for path in shown],
+            "results": [
+                self._stats(path, objects[path])
+                if path in objects
+                else {"path": path, "path_type": "common_prefix"}
+                for path in shown
+            ],
         }
 
     def _page(self, names: Iterable[str], query: dict[str, str]) -> tuple[list[str], bool]:

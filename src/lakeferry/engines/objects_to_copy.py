@@ -16,6 +16,7 @@ from lakeferry.engines.object_copy import Copied, CopyPlaces, Gone, Hands, name_
 from lakeferry.log import file_identity
 from lakeferry.log.rewrite import Rewrite
 from lakeferry.storage import Store
+from lakeferry.storage.parallel_listing import list_all
 
 LISTED_MISSING = 1_000
 WANTED = pa.schema(
@@ -66,7 +67,7 @@ def list_place(store: Store) -> Iterator[pa.Table]:
     """Yield names and sizes of everything at a place, in bounded batches."""
     names: list[str] = []
     sizes: list[int] = []
-    for entry in store.list(""):
+    for entry in list_all(store):
         names.append(entry.path)
         sizes.append(entry.size_bytes)
         if len(names) == _PAGE_ROWS:

@@ -23,6 +23,7 @@ from lakeferry.errors import (
     MissingFile,
 )
 from lakeferry.storage import ObjectInfo, Store
+from lakeferry.storage.parallel_listing import list_all
 
 ORPHANS_TITLE = "looking for objects that nothing refers to"
 REACHED = pa.schema([pa.field("folder", pa.string()), pa.field("path", pa.string())])
@@ -47,7 +48,7 @@ def listed_objects(
     """Yield a shelf's objects that are old enough, as rows of :data:`lakeferry.engine.ORPHAN`."""
     for prefix in prefixes:
         page: list[ObjectInfo] = []
-        for info in store.list(prefix):
+        for info in list_all(store, prefix):
             if info.modified_ms <= until_ms:
                 page.append(info)
             if len(page) == _PAGE_ROWS:

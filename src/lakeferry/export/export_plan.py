@@ -62,7 +62,7 @@ def look_at_ends(
             if place.target.shelf is not None:
                 raise
             work.warn(f"Lakeferry didn't check that all files are there: {closed}")
-            looked = ReuseSurvey(surveys.survey_lakefs(lakefs, halves=False))
+            looked = ReuseSurvey(surveys.survey_lakefs(lakefs))
     work.observer("listing", 1, 1)
     return looked
 

@@ -251,7 +251,7 @@ class ExportPublication:
         ready, listed = self.ready, self._listed
         segment = ready.content.segment
         if not ready.survey.whole and (lakefs := self.origin.lakefs) is not None:
-            survey = surveys.survey_lakefs(lakefs, halves=False)
+            survey = surveys.survey_lakefs(lakefs)
             listed = self.origin.listed(surveys.without_lost(survey, self.work.open_store))
         engine = self.work.engine(len(segment.files), segment.size_bytes)
         self.work.observer("looking for files", 0, 1)

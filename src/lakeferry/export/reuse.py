@@ -53,7 +53,7 @@ def look_at_earlier(
     if earlier is None or not looked.reusable or _knew_of(earlier, survey.lost):
         return replace(looked, survey=survey)
     if not survey.whole:
-        survey = surveys.without_lost(surveys.survey_lakefs(store, halves=False), open_store)
+        survey = surveys.without_lost(surveys.survey_lakefs(store), open_store)
     return ReuseSurvey(survey)
 
 
@@ -65,13 +65,13 @@ def _knew_of(earlier: Manifest, lost: Sequence[str]) -> bool:
 def _look(store: LakeFSStore, earlier: Manifest | None) -> ReuseSurvey:
     changes = _changes(store, earlier)
     if earlier is None or changes is None:
-        return ReuseSurvey(surveys.survey_lakefs(store, halves=earlier is None))
+        return ReuseSurvey(surveys.survey_lakefs(store))
     known = _reusable(earlier, changes)
     if known is None:
-        return ReuseSurvey(surveys.survey_lakefs(store, halves=False))
+        return ReuseSurvey(surveys.survey_lakefs(store))
     survey = _little(store, earlier, changes, known)
     if survey is None:
-        survey = surveys.survey_lakefs(store, halves=False)
+        survey = surveys.survey_lakefs(store)
         known = frozenset(name for name in known if name in survey.log or name in survey.sidecars)
     return ReuseSurvey(survey, known)
 

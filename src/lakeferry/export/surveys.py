@@ -1,8 +1,7 @@
 """Lists a source: every object by name, its address, and the log.
 
 Objects are listed page by page and kept in Arrow: names and addresses for a table in lakeFS,
-only names for any other. lakeFS is listed by two threads; the second one begins at the name that
-is about the middle, judging by the newest commit's files. Each thread fetches one page ahead.
+only names for any other.
 
 lakeFS also lists objects whose bytes its garbage collection has deleted, or that others have
 deleted. So the blockstore's folders with a table's bytes are listed, too, and an object whose
@@ -14,29 +13,28 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from operator import itemgetter
 from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeferry.errors import LakeferryError, ObjectNotFound, StorageUnavailable
+from lakeferry.errors import ObjectNotFound, StorageUnavailable
 from lakeferry.export.manifest import MOST_ABSENT
-from lakeferry.log import paths, references
+from lakeferry.log import paths
 from lakeferry.log.paths import LogFile
 from lakeferry.log.rewrite.listed_uris import LISTED_NAMES
 from lakeferry.log.segment import Listing, arrange
 from lakeferry.storage import Store
-from lakeferry.storage.lakefs import LakeFSStore, ObjectPage
-from lakeferry.storage.uris import decode_name, is_absolute_uri, join
+from lakeferry.storage.lakefs import LakeFSStore
+from lakeferry.storage.parallel_listing import list_all, list_stretches
+from lakeferry.storage.uris import join
 from lakeferry.table.log_source import LogSource
 
 _CHUNK = 65_536
 _LOOKS_AT_ONCE = 16
 _FEW = 32
-_AFTER_LOG = f"{paths.LOG_DIR}0"
-"""Sorts right after everything below the log's folder: 0 comes after the slash."""
 _FOLDER = r"/[^/]*$"
 _PLAIN = re.compile(r"[A-Za-z0-9._\-]*")
 
@@ -87,13 +85,6 @@ class _Gathered:
         if len(self._names) >= _CHUNK:
             self._cut()
 
-    def take_page(self, page: ObjectPage, stop: str | None) -> None:
-        """Add a page from lakeFS, up to and including the name ``stop``."""
-        for name, entry in page.entries:
-            if stop is not None and name.encode() > stop.encode():
-                return
-            self.take(name, entry.size_bytes, entry.modified_ms, entry.address)
-
     def _take_log(self, name: str, size_bytes: int, modified_ms: int) -> None:
         file = paths.parse(name, size_bytes, modified_ms)
         if file is not None:
@@ -134,63 +125,18 @@ def of_store(store: Store, log_source: LogSource | None = None) -> Survey:
     # The log first: a writer writes a commit's files before the commit.
     for entry in (log_source or store).list(f"{paths.LOG_DIR}/"):
         log.take(entry.path, entry.size_bytes, entry.modified_ms, None)
-    for entry in store.list(""):
+    for entry in list_all(store):
         if not entry.path.startswith(f"{paths.LOG_DIR}/"):
             data.take(entry.path, entry.size_bytes, entry.modified_ms, None)
     return _survey(log, data, addressed=False)
 
 
-def survey_lakefs(store: LakeFSStore, *, halves: bool) -> Survey:
-    """List a table in lakeFS; with ``halves``, list both halves at the same time.
-
-    That takes one page more than a single listing.
-    """
-    first, rest = _Gathered(), None
-    stop: str | None = None
-    with ThreadPoolExecutor(2) as pool:
-        coming = pool.submit(store.page)
-        while True:
-            page = coming.result()
-            more = page.more and (stop is None or page.last.encode() < stop.encode())
-            if more:
-                # Fetch the next page, and only that, while this page is processed.
-                coming = pool.submit(store.page, page.last)
-            first.take_page(page, stop)
-            if not more:
-                break
-            if halves and rest is None and page.last > _AFTER_LOG:
-                halves = False
-                if (stop := _middle(store, first, page.last)) is not None:
-                    rest = pool.submit(_rest, store, stop)
-        gathered = [first] if rest is None else [first, rest.result()]
-    return _survey(*gathered, addressed=True)
-
-
-def _rest(store: LakeFSStore, after: str) -> _Gathered:
-    gathered, more = _Gathered(), True
-    while more:
-        page = store.page(after)
-        gathered.take_page(page, None)
-        after, more = page.last, page.more
-    return gathered
-
-
-def _middle(store: LakeFSStore, seen: _Gathered, last: str) -> str | None:
-    """Guess a name in the middle of the names after ``last``, from the newest commit's files.
-
-    A wrong guess only costs time.
-    """
-    listing = arrange(seen.log.values())
-    commit = None if listing.is_empty else listing.commits.get(listing.newest_version)
-    if commit is None:
-        return None
-    later: list[str] = []
-    with suppress(LakeferryError):
-        store.learn(commit.path, seen.log_addresses[commit.path])
-        named = references.of_lines(store.get(commit.path), commit.path)["path"].to_pylist()
-        names = [decode_name(path) for path in named if not is_absolute_uri(path)]
-        later = sorted(name for name in names if name.encode() > last.encode())
-    return later[(len(later) - 1) // 2] if later else None
+def survey_lakefs(store: LakeFSStore) -> Survey:
+    """List a table in lakeFS."""
+    gathered = _Gathered()
+    for name, entry in list_stretches(store.objects, itemgetter(0), store.folders):
+        gathered.take(name, entry.size_bytes, entry.modified_ms, entry.address)
+    return _survey(gathered, addressed=True)
 
 
 # --- Are the bytes there? ---------------------------------------------------------

@@ -21,6 +21,7 @@ from lakeferry.log.rewrite import Rewrite
 from lakeferry.log.segment import Segment
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.storage import Store
+from lakeferry.storage.parallel_listing import list_all
 from lakeferry.storage.uris import (
     container_and_name,
     decode_name,
@@ -152,7 +153,7 @@ def _decoded_name(name: str) -> str:
 
 
 def _pages(store: Store) -> Iterator[pa.Table]:
-    entries = store.list("")
+    entries = list_all(store)
     while True:
         try:
             page = list(islice(entries, _PAGE))

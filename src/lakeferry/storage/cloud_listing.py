@@ -45,7 +45,7 @@ class CloudListing:
         self._calls = calls
         self._translated = translated
         self._root = f"{place.path}/" if place.path else ""
-        self._sorts = place.scheme in ("s3", "gs", "memory") and not place.container.endswith(
+        self.sorts = place.scheme in ("s3", "gs", "memory") and not place.container.endswith(
             "--x-s3"
         )
 
@@ -59,10 +59,25 @@ class CloudListing:
         after = b"" if start_after is None else start_after.encode()
         end = None if stop_before is None else stop_before.encode()
         pages = self._pages(prefix, folder, start_after)
-        if not self._sorts:
+        if not self.sorts:
             whole = [found for page in pages for found in page]
             pages = iter([sorted(whole, key=lambda found: found.path.encode())])
         return self._selected(pages, prefix, after, end)
+
+    def folders(self, folder: str) -> Sequence[str] | None:
+        """Return the folders directly below a folder.
+
+        One call asks for all pages, and objects in the folder fill pages, too. So callers ask only
+        where they expect folders.
+        """
+        if not self.sorts:
+            return None
+        self._calls.add("LIST", folder)
+        with self._translated(folder):
+            found = obstore.list_with_delimiter(
+                self._clients.quick, f"{self._root}{folder}".rstrip("/") or None
+            )
+        return [f"{each[len(self._root) :]}/" for each in found["common_prefixes"]]
 
     def _selected(
         self,
@@ -99,7 +114,7 @@ class CloudListing:
             stream = obstore.list(
                 self._clients.quick,
                 f"{self._root}{folder}".rstrip("/") or None,
-                offset=f"{self._root}{offset}" if offset and self._sorts else None,
+                offset=f"{self._root}{offset}" if offset and self.sorts else None,
                 chunk_size=_PAGE,
             )
         self._calls.add("LIST", prefix)

@@ -24,6 +24,16 @@ class FolderStore(Store):
         """Whether the store below asks the table's catalog."""
         return self._whole.asks_catalog
 
+    @property
+    def lists_ranges(self) -> bool:  # type: ignore[override]
+        """Whether the store below lists ranges."""
+        return self._whole.lists_ranges
+
+    def folders(self, folder: str) -> Sequence[str] | None:
+        """Return the folders directly below a folder."""
+        found = self._whole.folders(self._lead + folder)
+        return None if found is None else [each.removeprefix(self._lead) for each in found]
+
     def list(
         self, prefix: str, *, start_after: str | None = None, stop_before: str | None = None
     ) -> Iterator[ObjectInfo]:

@@ -63,6 +63,7 @@ class LakeFSStore(Store):
     """Objects below one path of a ref. See the module for where their bytes come from."""
 
     service = "lakeFS"
+    lists_ranges = True
 
     def __init__(
         self,
@@ -179,6 +180,30 @@ class LakeFSStore(Store):
         if folder:
             check_object_name(folder)
         return self._listed(prefix, start_after or "", stop_before)
+
+    def folders(self, folder: str) -> Sequence[str] | None:
+        """List page by page what is directly below a folder.
+
+        Gives up after a page without folders: the rest are probably files, too.
+        """
+        found: builtins.list[str] = []
+        after, more = "", True
+        while more:
+            self.calls.add("LIST", folder)
+            page, last, more = self._api.folders(f"{self._root}{folder}", after)
+            if last.encode() <= after.encode() and more:
+                raise self._unreliable(f"{last!r} comes after {after!r}")
+            after = last
+            found += [each.removeprefix(self._root) for each in page]
+            if not page:
+                break
+        return found
+
+    def objects(
+        self, start_after: str | None = None, stop_before: str | None = None
+    ) -> Iterator[tuple[str, LakeFSObject]]:
+        """Yield all objects between two names, with what lakeFS knows of each."""
+        return self._entries("", start_after or "", stop_before)
 
     def _listed(
         self, prefix: str, start_after: str, stop_before: str | None

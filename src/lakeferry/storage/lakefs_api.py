@@ -170,11 +170,32 @@ class LakeFSRef:
 
     def page(self, prefix: str, after: str) -> tuple[list[LakeFSObject], bool]:
         """Return the first objects below a prefix that come after a path, and whether more do."""
-        query = {"prefix": prefix, "after": after, "amount": str(LAKEFS_PAGE)}
+        results, more = self._page({"prefix": prefix, "after": after})
+        return [self._entry(each) for each in results], more
+
+    def folders(self, prefix: str, after: str) -> tuple[list[str], str, bool]:
+        """Return the first folders directly below a prefix that come after a path.
+
+        And the last path that was looked at, and whether more come after it.
+        """
+        results, more = self._page({"prefix": prefix, "after": after, "delimiter": "/"})
+        if not all(isinstance(each, dict) and "path" in each for each in results) or (
+            more and not results
+        ):
+            raise self._rest.unavailable("its listing isn't one")
+        found = [str(each["path"]) for each in results if each.get("path_type") == "common_prefix"]
+        return found, str(results[-1]["path"]) if results else after, more
+
+    def _page(self, asked: Mapping[str, str]) -> tuple[list[Any], bool]:
         answer = self._rest.ask(
             "GET",
             f"{self._there}/objects/ls",
-            query={**query, "user_metadata": "false", "presign": "false"},
+            query={
+                **asked,
+                "amount": str(LAKEFS_PAGE),
+                "user_metadata": "false",
+                "presign": "false",
+            },
         )
         if answer.status == 404:
             raise self._missing_ref()
@@ -182,8 +203,7 @@ class LakeFSRef:
         results, pagination = body.get("results"), body.get("pagination")
         if not isinstance(results, list) or not isinstance(pagination, dict):
             raise self._rest.unavailable("its listing isn't one")
-        found = [self._entry(each) for each in results]
-        return found, bool(pagination.get("has_more"))
+        return results, bool(pagination.get("has_more"))
 
     def stat(self, path: str) -> LakeFSObject:
         """Return one object's entry."""

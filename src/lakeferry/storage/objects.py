@@ -85,6 +85,7 @@ class ObjectStore(Store):
         self._root = f"{place.path}/" if place.path else ""
         self._copies = CloudCopies(self._clients, self._copying_uploads)
         self._listing = CloudListing(self._clients, config.uri, self.calls, self._translated)
+        self.lists_ranges = self._listing.sorts
         # Google and Azure call it an error to delete what isn't there, and obstore
         # would stop at the first.
         self._deletes_in_bulk = place.scheme in ("s3", "memory")
@@ -98,6 +99,10 @@ class ObjectStore(Store):
     ) -> Iterator[ObjectInfo]:
         """List page by page; each page is counted when it is asked for."""
         return self._listing.objects(prefix, start_after, stop_before)
+
+    def folders(self, folder: str) -> Sequence[str] | None:
+        """Ask for the folders directly below a folder."""
+        return self._listing.folders(folder)
 
     def head(self, path: str) -> ObjectInfo:
         """Ask for size and time."""

@@ -170,6 +170,8 @@ class Store(ABC):
     """Whether many small objects are written much faster by one call than one by one."""
     service: str | None = None
     """Name of the service that answers (and charges for) each request; ``None`` for local disk."""
+    lists_ranges: bool = False
+    """Whether a listing between two names asks for little more than what is between them."""
 
     @property
     def uri(self) -> str:
@@ -193,6 +195,13 @@ class Store(ABC):
         the prefix is an empty iteration, not an error; a bucket that does not
         exist is :class:`~lakeferry.errors.ObjectNotFound`.
         """
+
+    def folders(self, folder: str) -> Sequence[str] | None:  # noqa: ARG002
+        """Return the folders directly below a folder, whose names, too, end with a slash.
+
+        The empty name is the root. Returns ``None`` if that would cost as much as :meth:`list`.
+        """
+        return None
 
     def entries(self, prefix: str) -> Iterator[str]:
         """Yield all names that must be deleted to leave ``prefix`` empty, sorted.

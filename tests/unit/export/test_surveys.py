@@ -13,7 +13,7 @@ from lakeferry.errors import ObjectNotFound, StorageUnavailable
 from lakeferry.export import reuse, surveys
 from lakeferry.export.manifest import ExportedFile, Manifest
 from lakeferry.export.surveys import Survey
-from lakeferry.storage import open_store
+from lakeferry.storage import open_store, parallel_listing
 from lakeferry.storage.lakefs import LakeFSStore
 from tests.support.lakefs_server import OurLakeFS
 from tests.support.stores import DictStore
@@ -51,29 +51,28 @@ def names(survey: Survey) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("middle", ["part-05", "part-98", "part-01", "zzz"])
-def test_two_halves_are_the_whole_and_cost_a_page_more_at_most(
-    server: OurLakeFS, middle: str
+def test_a_long_table_is_listed_in_stretches(
+    server: OurLakeFS, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    data = {f"part-{number:02d}": b"x" for number in range(99)} | {"A=1/part": b"x"}
-    store = commit(server, "c0", {**data, COMMIT: adds(middle)})
+    sizes = {"_PAGE": 10, "_AHEAD_PAGES": 2, "_STRETCH": 20, "_ALONE": 20, "_SEEN_FIRST": 10}
+    for name, size in sizes.items():
+        monkeypatch.setattr(parallel_listing, name, size)
     server.page_size = 10
-    alone = surveys.survey_lakefs(store, halves=False)
-    pages = len(server.asked)
-    server.asked.clear()
-    both = surveys.survey_lakefs(store_of(server, "c0"), halves=True)
-    assert names(both) == names(alone) == sorted(data)
-    assert both.addresses is not None
-    assert both.addresses.equals(alone.addresses)
-    assert (both.log, both.objects) == (alone.log, alone.objects)
-    assert pages == 11
-    assert len(server.asked) <= pages + 1
+    data = {f"A={number % 7}/part-{number:03d}": b"x" for number in range(150)}
+    store = commit(server, "c0", {**data, COMMIT: b""})
+    survey = surveys.survey_lakefs(store)
+    assert names(survey) == sorted(data)
+    assert survey.addresses is not None
+    assert len(survey.addresses) == 150
+    assert (list(survey.log), survey.objects) == ([COMMIT], 151)
+    assert [query["prefix"] for query in server.queries if "delimiter" in query] == ["t/"]
+    assert len(server.asked) <= 16 + 8
 
 
 def test_objects_whose_bytes_are_gone_are_left_out(server: OurLakeFS) -> None:
     data = {f"part-{number:02d}": b"x" for number in range(60)}
     store = commit(server, "c0", {**data, COMMIT: b""})
-    survey = surveys.survey_lakefs(store, halves=False)
+    survey = surveys.survey_lakefs(store)
     assert surveys.without_lost(survey, open_store) is survey
     server.commits["c0"]["t/part-07"].unlink()
     left = surveys.without_lost(survey, open_store)
@@ -85,7 +84,7 @@ def test_objects_whose_bytes_are_gone_are_left_out(server: OurLakeFS) -> None:
 def test_few_objects_are_looked_for_one_by_one(server: OurLakeFS) -> None:
     store = commit(server, "c0", {"a b": b"x", "c": b"x", COMMIT: b""})
     server.commits["c0"]["t/c"].unlink()
-    survey = surveys.survey_lakefs(store, halves=False)
+    survey = surveys.survey_lakefs(store)
     assert names(surveys.without_lost(survey, open_store)) == ["a b"]
 
 
@@ -95,7 +94,7 @@ def test_a_bucket_that_is_not_there_is_no_lost_object(server: OurLakeFS) -> None
             raise ObjectNotFound("no such bucket", bucket_missing=True)
 
     data = {f"part-{number:02d}": b"x" for number in range(60)}
-    survey = surveys.survey_lakefs(commit(server, "c0", data), halves=False)
+    survey = surveys.survey_lakefs(commit(server, "c0", data))
     with pytest.raises(StorageUnavailable, match="nothing can be read"):
         surveys.without_lost(survey, lambda _: Elsewhere())
 

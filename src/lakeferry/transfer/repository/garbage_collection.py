@@ -49,6 +49,7 @@ from lakeferry.errors import (
 from lakeferry.storage import ObjectInfo, Store
 from lakeferry.storage.local_durability import PARTS_PREFIX, is_temporary
 from lakeferry.storage.parallel_calls import concurrently
+from lakeferry.storage.parallel_listing import list_all
 from lakeferry.transfer.chain.hashes import Algorithm, Multihash
 from lakeferry.transfer.datasets.delta.delta_dataset import FIRST_PULL_CLAIM
 from lakeferry.transfer.datasets.odf import FOLDERS, OdfDataset
@@ -331,7 +332,7 @@ class Collector:
         objects = size_bytes = 0
         for shelf in shelves:
             for prefix in shelf.prefixes:
-                for info in self._store.list(prefix):
+                for info in list_all(self._store, prefix):
                     objects, size_bytes = objects + 1, size_bytes + info.size_bytes
                     if objects >= FEW_OBJECTS or size_bytes >= FEW_BYTES:
                         return objects, size_bytes
