@@ -4,16 +4,14 @@ Inside one bucket or container obstore asks the store. For what obstore can't do
 bucket, large objects in parts) the requests are made in :mod:`lakeferry.storage.s3_copy`.
 
 A store may refuse to copy, for example from another account's bucket, or because it is a gateway
-without such requests. So the first copy into a bucket from another one is made alone and checked.
-If it is refused, nothing more is asked, and the caller streams all objects. After a first success a
-refusal is about one object.
+without such requests. The first copy from one bucket into another that ends decides: if it is
+refused, nothing more is asked, and the caller streams all objects. After a success a refusal is
+about one object. Copies never wait for each other, because the first object may take an hour.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 import obstore
 from obstore.exceptions import NotFoundError
@@ -22,7 +20,14 @@ from lakeferry.storage.cloud_clients import Clients
 from lakeferry.storage.cloud_errors import RAISED, http_status
 from lakeferry.storage.copy_way import CopyRoute, CopyWay
 from lakeferry.storage.multipart import S3Uploads
-from lakeferry.storage.s3_copy import LARGE_BYTES, CopyRefused, Moved, S3Source, copy_object
+from lakeferry.storage.s3_copy import (
+    LARGE_BYTES,
+    CopyRefused,
+    Moved,
+    ObjectNotCopied,
+    S3Source,
+    copy_object,
+)
 
 _NOT_IMPLEMENTED = 501
 _SERVER_ERROR = 500
@@ -38,8 +43,8 @@ class CloudCopies:
         """Make copies for a store; nothing is asked before the first."""
         self._clients = clients
         self._uploads_of = uploads_of
-        self._pairs: dict[tuple[str, bool], _Pair] = {}
-        self._lock = threading.Lock()
+        # Whether the store copies from another place, once that is known.
+        self._works: dict[tuple[str, bool], bool] = {}
 
     def route(self, source: Clients) -> CopyRoute:
         """Return how objects of another place get here; no request is sent."""
@@ -70,32 +75,18 @@ class CloudCopies:
         if not _is_one_service(source, self._clients):
             return None
         name = source.place.authority, _is_within(source, self._clients)
-        with self._lock:
-            pair = self._pairs.setdefault(name, _Pair())
-        if pair.works is None:
-            with pair.lock:
-                if pair.works is None:
-                    return self._probe(pair, source, key, new_key, moved)
-        if not pair.works:
+        if self._works.get(name) is False:
             return None
-        try:
-            return self._copied(source, key, new_key, moved)
-        except (CopyRefused, NotFoundError, FileNotFoundError):
-            return None
-
-    def _probe(
-        self, pair: _Pair, source: Clients, key: str, new_key: str, moved: Moved
-    ) -> int | None:
-        """Make the first copy, and remember whether the store can."""
         try:
             size = self._copied(source, key, new_key, moved)
-        except (NotFoundError, FileNotFoundError):
+        except (NotFoundError, FileNotFoundError, ObjectNotCopied):
             return None
         except CopyRefused:
-            pair.works = False
+            # Some copies were begun before the first has ended, and one may have succeeded.
+            self._works.setdefault(name, False)
             return None
         if size is not None:
-            pair.works = True
+            self._works[name] = True
         return size
 
     def _copied(self, source: Clients, key: str, new_key: str, moved: Moved) -> int | None:
@@ -119,10 +110,12 @@ class CloudCopies:
             uploads = self._uploads_of(new_key) if etag else None
             if uploads is None or etag is None:
                 raise CopyRefused("the source has no ETag")
-            copy_object(uploads, S3Source(source.place.container, key, size, etag), moved)
-            # Not every gateway respects the condition that each part is sent with.
-            if size > LARGE_BYTES and obstore.head(source.quick, key)["e_tag"] != etag:
-                raise CopyRefused("another object has replaced the source")
+
+            def is_same() -> bool:
+                return obstore.head(source.quick, key)["e_tag"] == etag
+
+            found = S3Source(source.place.container, key, size, etag, is_same)
+            copy_object(uploads, found, moved)
         self._check_size(new_key, size)
         return size
 
@@ -138,14 +131,6 @@ class CloudCopies:
             raise CopyRefused("there is no copy") from None
         if there != size:
             raise CopyRefused("the copy has another size")
-
-
-@dataclass(slots=True)
-class _Pair:
-    """Whether the store copies from another place; ``None`` until the first copy."""
-
-    works: bool | None = None
-    lock: threading.Lock = field(default_factory=threading.Lock)
 
 
 def way_between(

@@ -28,6 +28,7 @@ _PARTS_AT_ONCE = 4
 _COPY_WAIT_S = 600.0
 _BUSY_FROM = 500
 _NOT_IMPLEMENTED = 501
+_REPLACED = 412
 
 Moved = Callable[[int], None]
 """Receives the size of each part when it is copied, from any thread."""
@@ -37,14 +38,22 @@ class CopyRefused(Exception):
     """The store doesn't copy this object; nothing was written under the new name."""
 
 
+class ObjectNotCopied(CopyRefused):
+    """The same, for a reason that says nothing about other objects."""
+
+
 @dataclass(frozen=True, slots=True)
 class S3Source:
-    """An object to copy, with the size and the ETag that it has now."""
+    """An object to copy, with the size and the ETag that it has now.
+
+    ``is_same`` asks the store whether the object still has this ETag.
+    """
 
     bucket: str
     key: str
     size_bytes: int
     etag: str
+    is_same: Callable[[], bool]
 
     @property
     def headers(self) -> dict[str, str]:
@@ -66,14 +75,11 @@ def copy_object(target: S3Uploads, source: S3Source, moved: Moved) -> None:
         return
     with _refusals(is_first=True):
         upload = target.begin()
-    left: list[str] = []
     try:
-        # A lost answer, or a process that was killed, may have left another one. What was begun
-        # after ours is somebody's who still writes. Not everybody may list uploads.
-        with suppress(LakeferryError):
-            found = target.find()
-            left = found[: found.index(upload)] if upload in found else []
         tags = _copied_parts(target, upload, source, moved)
+        # Not every gateway respects the condition that each part is sent with.
+        if not source.is_same():
+            raise ObjectNotCopied("another object has replaced the source")
         with _refusals():
             target.complete(upload, tags, if_absent=False)
     except BaseException:
@@ -81,9 +87,6 @@ def copy_object(target: S3Uploads, source: S3Source, moved: Moved) -> None:
         with suppress(LakeferryError):
             target.abort(upload)
         raise
-    for each in left:
-        with suppress(LakeferryError):
-            target.abort(each)
 
 
 def _copied_parts(target: S3Uploads, upload: str, source: S3Source, moved: Moved) -> dict[int, str]:
@@ -128,6 +131,8 @@ def _refusals(*, is_first: bool = False) -> Iterator[None]:
             if is_first:
                 raise CopyRefused(str(failed)) from failed
             raise
+        if status == _REPLACED:
+            raise ObjectNotCopied(str(failed)) from failed
         # 200 with an error in its content, a wrong request, or one that the store doesn't know.
         if status < _BUSY_FROM or status == _NOT_IMPLEMENTED:
             raise CopyRefused(str(failed)) from failed
