@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from urllib.parse import parse_qs, urlsplit
 
@@ -54,12 +53,20 @@ def old(s3_bucket: S3Bucket, options: dict[str, str], monkeypatch: pytest.Monkey
     return store
 
 
-def unfinished(store: Store) -> int:
-    """Count the uploads in parts below a place."""
+def unfinished(store: Store) -> list[str]:
+    """Return the ids of the uploads in parts below a place."""
     assert isinstance(store, ObjectStore)
     uploads = store._uploads_of("x")
     assert uploads is not None
-    return len([*uploads.below(urlsplit(store.uri).path.strip("/"))])
+    return [id_ for _, id_, _ in uploads.below(urlsplit(store.uri).path.strip("/"))]
+
+
+def begin_upload(store: Store, name: str) -> str:
+    """Begin an upload, as another program does."""
+    assert isinstance(store, ObjectStore)
+    uploads = store._uploads_of(name)
+    assert uploads is not None
+    return uploads.begin()
 
 
 def fails_like_a_kill(seen: SeenRequest) -> Spoil | None:
@@ -83,28 +90,48 @@ def test_no_byte_of_a_data_file_passes_through(
     new = open_store(f"{s3_bucket.uri}/new", options)
     for info in old.list("part"):
         assert new.get(info.path) == old.get(info.path)
-    assert unfinished(new) == 0
+    assert unfinished(new) == []
 
 
 @pytest.mark.versitygw
 @pytest.mark.parametrize("after", ["resume", "cancel"])
-def test_an_upload_that_a_killed_move_left_goes(
+def test_an_upload_that_a_killed_move_left_goes_and_others_stay(
     old: Store, s3_bucket: S3Bucket, options: dict[str, str], proxy: CountingProxy, after: str
 ) -> None:
     new = open_store(f"{s3_bucket.uri}/new", options)
+    strangers = [begin_upload(new, "part-of-theirs.parquet")]
     with Redirects(storage_options=options, engine="local") as redirects:
         proxy.rule = fails_like_a_kill
         with pytest.raises(LakeferryError):
             redirects.enable(old.uri, new.uri)
         proxy.reset()
-        assert unfinished(new) == 1
-        # S3 dates uploads in whole seconds, and one of the same second may be another writer's.
-        time.sleep(2.1)
+        assert len(unfinished(new)) == 2
+        strangers.append(begin_upload(new, "notes.bin"))
         if after == "resume":
             redirects.resume(old.uri)
         else:
             redirects.cancel(old.uri)
-    assert unfinished(new) == 0
+    assert sorted(unfinished(new)) == sorted(strangers)
+
+
+@pytest.mark.versitygw
+def test_an_upload_whose_beginning_was_not_heard_of_goes(
+    old: Store, s3_bucket: S3Bucket, options: dict[str, str], proxy: CountingProxy
+) -> None:
+    lost: list[str] = []
+
+    def lose(seen: SeenRequest) -> Spoil | None:
+        if lost or seen.method != "POST" or "uploads=" not in seen.target:
+            return None
+        lost.append(seen.target)
+        return Spoil.LOSE_ANSWER
+
+    new = open_store(f"{s3_bucket.uri}/new", options)
+    with Redirects(storage_options=options, engine="local") as redirects:
+        proxy.rule = lose
+        redirects.enable(old.uri, new.uri)
+    assert lost
+    assert unfinished(new) == []
 
 
 @pytest.mark.versitygw

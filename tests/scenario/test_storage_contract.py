@@ -832,14 +832,16 @@ class TestS3:
         assert store.get("x") == b"old"
         assert store.parts_upload("x", 3, begin=False) is None
 
-    def test_uploads_that_nobody_completed_are_dropped_by_age(self, s3_bucket: S3Bucket) -> None:
+    def test_uploads_that_nobody_will_complete_are_dropped(self, s3_bucket: S3Bucket) -> None:
         store = open_store(f"{s3_bucket.uri}/t", s3_bucket.storage_options)
         elsewhere = open_store(f"{s3_bucket.uri}/u", s3_bucket.storage_options)
         for where, path in ((store, "a/x"), (store, "b"), (elsewhere, "x")):
             where.parts_upload(path, 3, begin=True)
         now_ms = time.time_ns() // 1_000_000
-        assert store.drop_parts(now_ms - 60_000) == 0
-        assert store.drop_parts(now_ms + 60_000) == 2
+        assert store.drop_parts(lambda _, begun_ms: begun_ms < now_ms - 60_000) == 0
+        assert store.drop_parts(lambda name, begun_ms: name == "a/x" and begun_ms > 0) == 1
+        assert store.parts_upload("b", 3, begin=False) is not None
+        assert store.drop_parts(lambda _, begun_ms: begun_ms < now_ms + 60_000) == 1
         assert store.parts_upload("b", 3, begin=False) is None
         assert elsewhere.parts_upload("x", 3, begin=False) is not None
 

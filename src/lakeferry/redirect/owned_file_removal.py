@@ -19,7 +19,8 @@ from lakeferry.log import file_identity, paths, references
 from lakeferry.log.lines import Lines
 from lakeferry.log.paths import LogFileKind
 from lakeferry.log.rewrite import Adopted
-from lakeferry.redirect.enable import log_staging
+from lakeferry.redirect.enable import log_staging, target_claim
+from lakeferry.redirect.own_uploads import END_OF_TIME_MS, drop_own_uploads
 from lakeferry.storage import Store
 from lakeferry.storage.uris import split
 from lakeferry.table import DeltaLog, load
@@ -27,7 +28,6 @@ from lakeferry.table import DeltaLog, load
 KEPT_SHOWN = 1_000
 """How many names of files that stay are returned."""
 _PAGE = 10_000
-_END_OF_TIME_MS = 1 << 53
 
 
 class FileRemoval:
@@ -65,8 +65,7 @@ class FileRemoval:
         log_staging.delete(store, rest, still)
         kept = _delete_data(store, lambda: brought_names(source), still)
         if still():
-            # Nobody else has written here yet.
-            _drop_parts(store, _END_OF_TIME_MS)
+            self.drop_uploads(source, store, None)
         return (*others[:KEPT_SHOWN], *kept)[:KEPT_SHOWN]
 
     def remove_table(
@@ -105,22 +104,28 @@ class FileRemoval:
         store.prune("")
         return (*others, *kept)[:KEPT_SHOWN]
 
-    def sweep(self, store: Store, opening: str) -> None:
-        """Delete what a process that was killed has left of files that it was writing.
-
-        Uploads in parts that were begun after the commit that opened the target are other writers'.
-        """
-        with suppress(ObjectNotFound):
-            # A managed table's commit gets its file later, but says when it was made.
-            lines = Lines()
-            lines.read(store.get(opening), opening)
-            made_ms = lines.commit_info.in_commit_timestamp if lines.commit_info else None
-            modified_ms = store.head(opening).modified_ms
-            _drop_parts(store, modified_ms if made_ms is None else min(modified_ms, made_ms))
+    def sweep(self, store: Store) -> None:
+        """Delete what a process that was killed has left of files that it was writing."""
         if split(store.uri).scheme == "file":
             log_staging.delete(
                 store, (name for name in store.entries("") if log_staging.is_unnamed(name))
             )
+
+    def drop_uploads(self, source: DeltaLog, store: Store, opening: str | None) -> None:
+        """Delete the uploads in parts that a move has left at its target, and no other writer's.
+
+        They were begun between the claim of the place and the commit that opened it, which is
+        ``opening`` if there is one.
+        """
+
+        def window() -> tuple[int | None, int]:
+            ends_ms = END_OF_TIME_MS if opening is None else _opened_ms(store, opening)
+            return target_claim.claimed_since(store), ends_ms
+
+        def is_of_copied_log(name: str) -> bool:
+            return name.startswith(f"{log_staging.STAGING_FOLDER}/") or source.store.exists(name)
+
+        drop_own_uploads(store, lambda: brought_names(source), is_of_copied_log, window)
 
 
 def other_files(target: DeltaLog, source: DeltaLog, move_id: str | None) -> list[str]:
@@ -209,10 +214,13 @@ def _delete_data(
     return kept
 
 
-def _drop_parts(store: Store, before_ms: int) -> None:
-    # Listing uploads may be forbidden, and they aren't objects yet.
-    with suppress(LakeferryError):
-        store.drop_parts(before_ms)
+def _opened_ms(store: Store, opening: str) -> int:
+    # A managed table's commit gets its file later, but says when it was made.
+    lines = Lines()
+    lines.read(store.get(opening), opening)
+    made_ms = lines.commit_info.in_commit_timestamp if lines.commit_info else None
+    modified_ms = store.head(opening).modified_ms
+    return modified_ms if made_ms is None else min(modified_ms, made_ms)
 
 
 def _unnamed(there: pa.Array, names: pa.Array) -> pa.Array:

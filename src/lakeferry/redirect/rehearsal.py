@@ -123,8 +123,11 @@ class _RemovalInMemory(FileRemoval):
         self._leave(target.store, frozenset())
         return ()
 
-    def sweep(self, store: Store, opening: str) -> None:
+    def sweep(self, store: Store) -> None:
         """Do nothing: temporary files don't matter in a dry run."""
+
+    def drop_uploads(self, source: DeltaLog, store: Store, opening: str | None) -> None:
+        """Do nothing: a dry run has begun no uploads."""
 
     def _leave(self, store: Store, names: frozenset[str]) -> None:
         assert isinstance(store, Overlay)

@@ -136,9 +136,9 @@ class AliasStore(Store):
         """Find an upload in parts, or begin one."""
         return self.below.parts_upload(self.check_write(path), size_bytes, begin=begin)
 
-    def drop_parts(self, before_ms: int) -> int:
-        """Delete old uploads in parts."""
-        return self.below.drop_parts(before_ms)
+    def drop_parts(self, is_ours: Callable[[str, int], bool]) -> int:
+        """Delete uploads in parts."""
+        return self.below.drop_parts(is_ours)
 
     def copy_within(self, path: str, new_path: str) -> None:
         """Copy an object to another name."""

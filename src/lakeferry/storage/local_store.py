@@ -352,9 +352,9 @@ class LocalStore(Store):
         upload = LocalPartsUpload(self, path, size_bytes, size)
         return upload if begin or upload.begun else None
 
-    def drop_parts(self, before_ms: int) -> int:
-        """Remove the parts that were written before, wherever below the root they are."""
-        return drop_local(self._root, before_ms)
+    def drop_parts(self, is_ours: Callable[[str, int], bool]) -> int:
+        """Remove parts; each is asked for by its own hidden name and its time."""
+        return drop_local(self._root, is_ours)
 
     def drop_leftovers(self) -> int:
         """Remove the hidden files of processes that have ended."""

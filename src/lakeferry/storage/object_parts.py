@@ -103,8 +103,11 @@ class LocalPartsUpload(PartsUpload):
         return f"{folder}{slash}{PARTS_PREFIX}{of}-{number}{TEMPORARY_SUFFIX}"
 
 
-def drop_local(root: str, before_ms: int) -> int:
-    """Remove the parts below a folder that were written before a time; say how many those were."""
+def drop_local(root: str, is_ours: Callable[[str, int], bool]) -> int:
+    """Remove parts below a folder, and return their number.
+
+    ``is_ours`` gets the name of each below that folder, and the time when it was written.
+    """
     dropped = 0
     for folder, _, names in os.walk(root):
         for name in names:
@@ -113,7 +116,8 @@ def drop_local(root: str, before_ms: int) -> int:
             file = f"{folder}/{name}"
             # Another process may have joined and deleted them meanwhile.
             with suppress(FileNotFoundError):
-                if os.stat(file).st_mtime_ns // 1_000_000 < before_ms:
+                written_ms = os.stat(file).st_mtime_ns // 1_000_000
+                if is_ours(file[len(root) + 1 :], written_ms):
                     os.unlink(file)
                     dropped += 1
     return dropped

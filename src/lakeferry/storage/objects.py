@@ -361,19 +361,21 @@ class ObjectStore(Store):
         uploads = self._uploads_of(path)
         return None if uploads is None else S3PartsUpload.of(uploads, size_bytes, begin=begin)
 
-    def drop_parts(self, before_ms: int) -> int:
-        """Abort the uploads below the root that were begun before."""
+    def drop_parts(self, is_ours: Callable[[str, int], bool]) -> int:
+        """Abort uploads below the root, where uploads may be listed."""
         # Any name works for a request about the bucket.
         uploads = self._uploads_of("x")
         if uploads is None:
             return 0
-        old = [key for key in uploads.below(self._root) if key[2] < before_ms]
-        for key, upload, _ in old:
+        skip = len(self._root)
+        below = [*uploads.below(self._root)]
+        ours = [(key, upload) for key, upload, begun_ms in below if is_ours(key[skip:], begun_ms)]
+        for key, upload in ours:
             with self._translated(key):
                 dropped = self._uploads_of_key(key)
             assert dropped is not None
             dropped.abort(upload)
-        return len(old)
+        return len(ours)
 
     def _uploads_of(self, path: str) -> S3Uploads | None:
         return self._uploads_of_key(self._key(path))

@@ -401,8 +401,12 @@ class Store(ABC):
         """
         return None
 
-    def drop_parts(self, before_ms: int) -> int:  # noqa: ARG002
-        """Delete the uploads in parts that were begun before a time; return their number."""
+    def drop_parts(self, is_ours: Callable[[str, int], bool]) -> int:  # noqa: ARG002
+        """Delete uploads in parts that nobody will complete; return their number.
+
+        ``is_ours`` gets each upload's name and the time when it was begun: other programs may
+        upload to the same place.
+        """
         return 0
 
     def drop_leftovers(self) -> int:

@@ -46,10 +46,11 @@ def settle_move(
             settling.attempt(
                 setting,
                 what,
-                lambda: setting.removal.sweep(target.store, paths.commit(version)),
+                lambda: setting.removal.sweep(target.store),
                 again,
             )
         )
+    setting.removal.drop_uploads(source, target.store, paths.commit(version))
     clear = partial(_clear_target, target, source.store.uri)
     return all(settled) and settling.attempt(setting, what, clear, again)
 

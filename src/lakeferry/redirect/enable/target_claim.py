@@ -7,7 +7,7 @@ left its copies there.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
@@ -29,7 +29,8 @@ class Claim:
 
     A move of the same table in the same way may take the place over. The earlier process
     then finds a claim that isn't its own, and can't rely on its copies any more.
-    ``cancelled``: the copies are being deleted.
+    ``cancelled``: the copies are being deleted. ``begun_ms``: when the place was first claimed, if
+    this claim has replaced another one; see :func:`claimed_since`.
     """
 
     move_id: str
@@ -37,6 +38,7 @@ class Claim:
     table_id: str
     data: Data
     cancelled: bool = False
+    begun_ms: int | None = field(default=None, compare=False)
 
     def is_of(self, other: Claim) -> bool:
         """Return whether two claims are of moves of the same table."""
@@ -133,7 +135,22 @@ def take_claim(store: Store, wanted: Claim) -> bool:
 
 def replace_claim(store: Store, wanted: Claim) -> None:
     """Replace any claim at a place. Holders of a claim therefore check it before each step."""
-    store.put(CLAIM_FILE, msgspec.json.encode(wanted))
+    begun = replace(wanted, begun_ms=claimed_since(store))
+    store.put(CLAIM_FILE, msgspec.json.encode(begun))
+
+
+def claimed_since(store: Store) -> int | None:
+    """Return when a place was first claimed, by its store's clock; ``None`` if it isn't claimed.
+
+    A move that is resumed or cancelled replaces the claim, but not this time.
+    """
+    found = read_claim(store)
+    if found is None or found.begun_ms is not None:
+        return found.begun_ms if found else None
+    try:
+        return store.head(CLAIM_FILE).modified_ms
+    except ObjectNotFound:
+        return None
 
 
 def revoke_claim(store: Store, wanted: Claim) -> Claim:

@@ -169,6 +169,8 @@ class Collector:
         self._ticks = ticks
         self._records = Records(store)
         self._tally = _Tally()
+        self._granted: set[str] = set()
+        """Names of their own, as in Delta tables, that dead pushes may have uploaded to."""
 
     @property
     def garbage(self) -> list[Garbage]:
@@ -201,6 +203,8 @@ class Collector:
                     self._withdraw(dead.note.dataset)
                 if not self._dry_run:
                     self._records.forget(dead)
+        if self._granted:
+            self._drop_parts()
 
     def _withdraw(self, name: str) -> None:
         """Delete who was to see a dataset that was never created."""
@@ -257,6 +261,8 @@ class Collector:
             since = Multihash.parse(dead.note.head)
         is_done = True
         for page in self._records.granted(dead):
+            if not self._dry_run and not self._is_local:
+                self._granted.update(path for path in page if not _is_ours(path))
             for start in range(0, len(page), WAVE):
                 infos = concurrently(self._info, page[start : start + WAVE])
                 there = [info for info in infos if info is not None]
@@ -339,16 +345,11 @@ class Collector:
         return objects, size_bytes
 
     def _leftovers(self, folders: Sequence[str]) -> None:
-        until_ms = self._now_ms - max(self._grace_ms, LEFTOVER_MS)
-        # A push joins its parts when it commits, even if they arrived long ago.
-        found = self._records.found()
-        is_pushed = any(not each.is_dead(self._now_ms, self._grace_ms) for each in found)
-        if not self._store.uri.startswith("file:"):
-            if not is_pushed and not self._dry_run:
-                # Listing parts may be forbidden, and parts aren't objects yet.
-                with suppress(StorageError):
-                    self._store.drop_parts(until_ms)
+        until_ms = self._leftover_until_ms
+        if not self._is_local:
+            self._drop_parts()
             return
+        is_pushed = self._has_pushes()
         for path, is_kept in self._nameless(folders):
             if is_pushed and is_kept:
                 continue
@@ -357,6 +358,31 @@ class Collector:
                 self._tally.garbage.append(Garbage(path, info.size_bytes, Why.LEFTOVER))
                 if not self._dry_run:
                     self._store.delete_many([path])
+
+    @property
+    def _is_local(self) -> bool:
+        return self._store.uri.startswith("file:")
+
+    @property
+    def _leftover_until_ms(self) -> int:
+        return self._now_ms - max(self._grace_ms, LEFTOVER_MS)
+
+    def _has_pushes(self) -> bool:
+        """Return True if a push runs: it joins its parts when it commits, however old they are."""
+        found = self._records.found()
+        return any(not each.is_dead(self._now_ms, self._grace_ms) for each in found)
+
+    def _drop_parts(self) -> None:
+        """Delete what pushes to a cloud have left of their uploads, and nobody else's uploads."""
+        until_ms = self._leftover_until_ms
+
+        def is_ours(path: str, begun_ms: int) -> bool:
+            return begun_ms < until_ms and (_is_ours(path) or path in self._granted)
+
+        if not self._dry_run and not self._has_pushes():
+            # Listing parts may be forbidden, and parts aren't objects yet.
+            with suppress(StorageError):
+                self._store.drop_parts(is_ours)
 
     def _nameless(self, folders: Sequence[str]) -> Iterator[tuple[str, bool]]:
         """Yield temporary files, each with True if a running push may still use it.

@@ -509,28 +509,45 @@ def test_a_push_in_progress_loses_nothing_however_short_the_grace_period() -> No
     assert {path: store.objects.get(path) for path in push.files} == push.files
 
 
+class WithUploads(DictStore):
+    """Has unfinished uploads: when each was begun, by its name."""
+
+    def __init__(self, uploads: dict[str, int]) -> None:
+        super().__init__()
+        self.uploads = uploads
+
+    def drop_parts(self, is_ours: Callable[[str, int], bool]) -> int:
+        ours = [path for path, begun_ms in self.uploads.items() if is_ours(path, begun_ms)]
+        for path in ours:
+            del self.uploads[path]
+        return len(ours)
+
+
 def test_parts_of_objects_go_when_they_are_old_and_no_push_is_under_way() -> None:
-    class WithParts(DictStore):
-        asked: list[int] = []  # noqa: RUF012 - of one test
-
-        def drop_parts(self, before_ms: int) -> int:
-            self.asked.append(before_ms)
-            return 0
-
-    store = WithParts()
+    old, young = f"{NAME.text}/data/{orphan(1)}", f"{NAME.text}/data/{orphan(2)}"
+    store = WithUploads({old: 0})
     for path, data in below(NAME.text, chain()).items():
         store.put(path, data)
     push = Push(store, chain("a"))
     push.begin()
     clock = later(store, 1000)
     run(store, grace_ms=0, clock=clock)
-    assert store.asked == []
     push.send(push.ask())
     push.commit()
     plan(store, grace_ms=0, clock=clock)
-    assert store.asked == []
+    store.uploads[young] = clock() - 5 * HOUR_MS
+    assert store.uploads.keys() == {old, young}
     run(store, grace_ms=5 * HOUR_MS, clock=clock)
-    assert store.asked == [clock() - 5 * HOUR_MS]
+    assert store.uploads.keys() == {young}
+
+
+@pytest.mark.parametrize("unfinished_only", [True, False])
+def test_uploads_that_no_push_has_begun_stay(unfinished_only: bool) -> None:
+    engines, pushed = "acc/d/part-9.parquet", "acc/d/part-1.parquet"
+    store = WithUploads({engines: 0, pushed: 0})
+    abandoned_in_a_table(store, table_in(store).current())
+    run(store, unfinished_only=unfinished_only)
+    assert store.uploads.keys() == {engines}
 
 
 def test_a_push_that_has_left_is_tidied_up_at_once_without_a_grace_period() -> None:
