@@ -49,6 +49,7 @@ soak: components ## run the long forms of tests: many seeds, and ten minutes amo
 	HYPOTHESIS_PROFILE=soak $(PYTEST) $(PYTEST_FLAGS) --share all tests/property
 	for round in $$(seq $(SOAK_ROUNDS)); do \
 		$(PYTEST) $(PYTEST_FLAGS) --share all tests/scenario/test_redirect_killed.py \
+			tests/scenario/test_redirect_killed_by_store.py \
 			tests/scenario/test_redirect_killed_on_spark.py tests/scenario/test_transfer_kills.py \
 			tests/scenario/test_transfer_faults.py \
 			$(addprefix tests/compat/test_spark_copy.py::,$(SOAK_COPIES)) || exit 1; \

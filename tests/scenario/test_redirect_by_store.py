@@ -11,8 +11,8 @@ from lakeferry.api.redirects import Redirects
 from lakeferry.errors import LakeferryError
 from lakeferry.storage import Store, multipart, open_store, s3_copy
 from lakeferry.storage.objects import ObjectStore
-from tests.support.history import Append, History
 from tests.support.http_proxy import CountingProxy, SeenRequest, Spoil
+from tests.support.large_files import put_with_large_file
 from tests.support.servers import S3Bucket
 
 MIB = 1 << 20
@@ -37,19 +37,7 @@ def old(s3_bucket: S3Bucket, options: dict[str, str], monkeypatch: pytest.Monkey
     monkeypatch.setattr(s3_copy, "_PART_BYTES", 5 * MIB)
     monkeypatch.setattr(multipart, "_PAUSES_S", (0.01,))
     store = open_store(f"{s3_bucket.uri}/old", options)
-    objects = History().then(Append(2), Append(1)).objects(store.uri, with_data=True)
-    large = next(name for name in objects if name.endswith(".parquet"))
-    for name, content in objects.items():
-        if name == large:
-            store.put(name, content + bytes(12 * MIB))
-        elif name.startswith("_delta_log/"):
-            size = b'"size":%d' % len(objects[large])
-            grown = b'"size":%d' % (len(objects[large]) + 12 * MIB)
-            lines = content.split(b"\n")
-            here = [line.replace(size, grown) if large.encode() in line else line for line in lines]
-            store.put(name, b"\n".join(here))
-        else:
-            store.put(name, content)
+    put_with_large_file(store, 12 * MIB)
     return store
 
 
