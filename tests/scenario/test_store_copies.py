@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 import time
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +19,7 @@ import obstore
 import pytest
 
 from lakeferry.errors import ObjectNotFound, StorageUnavailable
-from lakeferry.storage import Store, multipart, open_store, s3_copy
+from lakeferry.storage import Store, multipart, objects, open_store, s3_copy
 from lakeferry.storage.aliases import AliasStore
 from lakeferry.storage.copy_way import STREAMED, CopyWay
 from lakeferry.storage.folder import FolderStore
@@ -491,6 +493,39 @@ class TestOnS3:
             FolderStore(named, "log"), "0", "0", lambda _: None
         )
         assert target.get("in/0") == b"1"
+
+
+class TestStreaming:
+    def test_a_slow_store_gets_a_stream_in_bounded_memory(
+        self, s3_bucket: S3Bucket, proxy: CountingProxy, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """While no part is answered, a few parts are in memory, whatever the object's size."""
+        for name in ("_STREAM_BYTES", "_PART_BYTES"):
+            monkeypatch.setattr(objects, name, 5 * MIB)
+        target = place(s3_bucket, proxy, "to there", read_timeout="60s")
+        bound = (objects._UPLOADS_AT_ONCE + 2) * 5 * MIB + 4 * MIB
+        taken, pulled = 0, threading.Condition()
+
+        def chunks() -> Iterator[bytes]:
+            nonlocal taken
+            for _ in range(200):
+                with pulled:
+                    taken += MIB
+                    pulled.notify_all()
+                yield bytes(MIB)
+
+        def put() -> None:
+            with suppress(StorageUnavailable):
+                target.put_stream("large", chunks(), 200 * MIB)
+
+        proxy.rule = lambda seen: Spoil.HANG if "partNumber=" in seen.target else None
+        with ThreadPoolExecutor(1) as pool:
+            putting = pool.submit(put)
+            with pulled:
+                assert pulled.wait_for(lambda: taken >= objects._UPLOADS_AT_ONCE * 5 * MIB, 30)
+                assert not pulled.wait_for(lambda: taken > bound, 0.5)
+            proxy.closing.set()
+            putting.result()
 
 
 class TestElsewhere:

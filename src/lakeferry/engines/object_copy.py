@@ -7,7 +7,11 @@ killed, does no harm.
 
 A small object takes one GET and one PUT. For a large one several ranges are fetched at a time
 and sent to the target in order, as one stream; its digest is computed meanwhile. Each process
-copies only a few large objects at a time, so memory is bounded, whatever their sizes.
+copies only a few large objects at a time, so memory is bounded, whatever their sizes: with
+:data:`CHUNK_BYTES` of 8 MiB, at most 64 MiB of large and 128 MiB of small objects for each
+:class:`Hands`, of which a Spark task has one. A store that gets a stream in parts holds six of
+them (16 MiB each, up to 156 GiB) for each of two objects. Only small objects that are copied
+together to local disk rely on the sizes in the log.
 
 Under a limit of bytes per second, all bytes that this machine moves are waited for before they are
 read, in pieces of a second's worth. What the store copies itself isn't limited. Local files then
@@ -328,15 +332,11 @@ class Hands:
             yield data, counted
 
     def fetch_small(self, source: Store, name: str, size_bytes: int | None) -> bytes | None:
-        """Fetch an object in one request; ``None`` if it isn't small after all."""
-        if size_bytes is not None:
-            self._take(size_bytes)
-            data = _asked(lambda: source.get(name))
-            # The log may be wrong.
-            self._take(len(data) - size_bytes)
-            return data
+        """Fetch an object in one request; ``None`` if it isn't small, whatever a log says."""
+        said = size_bytes or 0
+        self._take(said)
         data = _asked(lambda: source.get_range(name, 0, self.small_bytes + 1))
-        self._take(len(data))
+        self._take(len(data) - said)
         return data if len(data) <= self.small_bytes else None
 
 

@@ -55,7 +55,7 @@ def test_one_object_is_read_once() -> None:
     b = DictStore(uri="memory://b")
     (found,) = look(a, b, "digest", pair("x", path_b="memory://a/x"))
     assert found["digest_a"] == found["digest_b"] == sha(b"abc")
-    assert a.calls["GET"] == 1
+    assert a.calls["RANGE"] == 1
 
 
 @pytest.mark.parametrize("kind", ["u", "p", "i"])
