@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from urllib.parse import parse_qs, urlsplit
 
+import pyarrow as pa
 import pytest
+from deltalake import write_deltalake
 
 from lakeferry.api.redirects import Redirects
 from lakeferry.errors import LakeferryError
@@ -100,6 +103,25 @@ def test_an_upload_that_a_killed_move_left_goes_and_others_stay(
         else:
             redirects.cancel(old.uri)
     assert sorted(unfinished(new)) == sorted(strangers)
+
+
+@pytest.mark.versitygw
+def test_an_upload_that_a_killed_withdrawal_left_goes_and_others_stay(
+    old: Store, s3_bucket: S3Bucket, options: dict[str, str], proxy: CountingProxy
+) -> None:
+    new = open_store(f"{s3_bucket.uri}/new", options)
+    with Redirects(storage_options=options, engine="local") as redirects:
+        redirects.enable(old.uri, new.uri)
+        noise = pa.table({"id": [7], "noise": [random.randbytes(6 * MIB)]})
+        write_deltalake(new.uri, noise, mode="append", schema_mode="merge", storage_options=options)
+        strangers = [begin_upload(old, "part-of-theirs.parquet")]
+        proxy.rule = fails_like_a_kill
+        with pytest.raises(LakeferryError):
+            redirects.disable(old.uri)
+        proxy.reset()
+        assert len(unfinished(old)) == 2
+        redirects.disable(old.uri)
+    assert unfinished(old) == strangers
 
 
 @pytest.mark.versitygw

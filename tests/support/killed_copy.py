@@ -81,7 +81,7 @@ class Moments:
 def copy_in_small_parts() -> None:
     """Copy objects of more than 5 MiB in parts of that size, and give up quickly."""
     for module in (s3_copy, cloud_copy):
-        module.LARGE_BYTES = PART_BYTES
+        vars(module)["LARGE_BYTES"] = PART_BYTES
     s3_copy._PART_BYTES = PART_BYTES
     multipart._PAUSES_S = (0.01,)  # type: ignore[assignment]
 

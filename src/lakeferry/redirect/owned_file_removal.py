@@ -18,7 +18,7 @@ from lakeferry.errors import LakeferryError, ObjectNotFound
 from lakeferry.log import file_identity, paths, references
 from lakeferry.log.lines import Lines
 from lakeferry.log.paths import LogFileKind
-from lakeferry.log.rewrite import Adopted
+from lakeferry.log.rewrite import Adopted, Rewrite
 from lakeferry.redirect.enable import log_staging, target_claim
 from lakeferry.redirect.own_uploads import END_OF_TIME_MS, drop_own_uploads
 from lakeferry.storage import Store
@@ -127,6 +127,21 @@ class FileRemoval:
 
         drop_own_uploads(store, lambda: brought_names(source), is_of_copied_log, window)
 
+    def drop_returned_uploads(
+        self, source: Store, names: Callable[[], pa.Array], first: int, last: int
+    ) -> None:
+        """Delete the uploads in parts that a withdrawal has left at the source.
+
+        They have the ``names`` that the target's files get there, and were begun between the
+        commits ``first`` and ``last``.
+        """
+
+        def window() -> tuple[int, int]:
+            began, ended = (source.head(paths.commit(version)) for version in (first, last))
+            return began.modified_ms, ended.modified_ms
+
+        drop_own_uploads(source, names, lambda _: False, window)
+
 
 def other_files(target: DeltaLog, source: DeltaLog, move_id: str | None) -> list[str]:
     """Return the first names in a table's folder that its removal would keep."""
@@ -153,8 +168,12 @@ def _always() -> bool:
 
 def brought_names(source: DeltaLog) -> pa.Array:
     """Return what the files that a source's log refers to are called at the target."""
-    found = files_referred_to(source)
-    return file_identity.canonical_paths(Adopted(source.store.uri)(found), source.store.uri)
+    return renamed_names(source, Adopted(source.store.uri), source.store.uri)
+
+
+def renamed_names(log: DeltaLog, rename: Rewrite, uri: str) -> pa.Array:
+    """Return what the files that a log refers to are called at another place, after a copy."""
+    return file_identity.canonical_paths(rename(files_referred_to(log)), uri)
 
 
 def files_referred_to(log: DeltaLog) -> pa.Array:

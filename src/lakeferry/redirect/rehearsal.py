@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+import pyarrow as pa
+
 from lakeferry.catalogs import Catalog
 from lakeferry.catalogs.overlay_catalog import OverlayCatalog
 from lakeferry.engine import Engine
@@ -127,6 +129,11 @@ class _RemovalInMemory(FileRemoval):
         """Do nothing: temporary files don't matter in a dry run."""
 
     def drop_uploads(self, source: DeltaLog, store: Store, opening: str | None) -> None:
+        """Do nothing: a dry run has begun no uploads."""
+
+    def drop_returned_uploads(
+        self, source: Store, names: Callable[[], pa.Array], first: int, last: int
+    ) -> None:
         """Do nothing: a dry run has begun no uploads."""
 
     def _leave(self, store: Store, names: frozenset[str]) -> None:

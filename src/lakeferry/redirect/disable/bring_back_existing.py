@@ -20,7 +20,7 @@ from lakeferry.log.replay import Snapshot
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.log.rewrite import Fetched, Rewrite
 from lakeferry.log.segment import Segment
-from lakeferry.redirect import data_completeness, managed_commits, steps
+from lakeferry.redirect import data_completeness, managed_commits, owned_file_removal, steps
 from lakeferry.redirect.disable import bring_back, net_change, source_divergence
 from lakeferry.redirect.disable.managed_return import ManagedReturn, has_vectors
 from lakeferry.redirect.entry import Redirect
@@ -75,6 +75,12 @@ def bring_existing(
     kept = actions.changed(theirs.metadata, id=mine.metadata.id)
     theirs = replace(theirs, protocol=merged, metadata=kept)
     brought = net_change.commit_net_change(setting, source, theirs, rewrite, state)
+    setting.removal.drop_returned_uploads(
+        source.store,
+        lambda: owned_file_removal.renamed_names(target, rewrite, source.store.uri),
+        since,
+        brought.version,
+    )
     if managed:
         bring_back.tell_features(setting, source.store.uri, mine.protocol, brought.protocol)
     return brought, totals

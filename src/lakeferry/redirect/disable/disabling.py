@@ -110,6 +110,9 @@ def disable(
         way.removes_target = False
     blocked_ms = round((time.monotonic() - began) * 1000)
     settling.settle_version(source, version, setting, disable_command(source_uri))
+    setting.removal.drop_returned_uploads(
+        source.store, way.returned_names, way.ready_version, version
+    )
     way.ended_version = version
     target_removal.clear_up(way)
     return Outcome(

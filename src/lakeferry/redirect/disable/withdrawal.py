@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import pyarrow as pa
+
 from lakeferry.engine import NOTHING_COPIED, CopyPlan
 from lakeferry.errors import InvalidInput, NotATable, RedirectSpecInvalid, TableNotFound
 from lakeferry.log.replay import TableState as TableState
@@ -19,6 +21,7 @@ from lakeferry.redirect import (
     data_completeness,
     dialects,
     lineage,
+    owned_file_removal,
     read_entry,
     redirect_commits,
     steps,
@@ -202,6 +205,10 @@ class Withdrawal:
         self.counted = totals.counted()
         if totals.missing_count:
             self._refuse_lost(segment.version)
+
+    def returned_names(self) -> pa.Array:
+        """Return what the files of the target's log are called at the source."""
+        return owned_file_removal.renamed_names(self.target, self.rename, self.source.store.uri)
 
     def _refuse_lost(self, version: int) -> None:
         """Refuse if a live file is missing. VACUUM may have deleted files of older versions."""
