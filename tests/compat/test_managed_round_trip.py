@@ -40,16 +40,10 @@ if TYPE_CHECKING:
 
 LOGGER = logging.getLogger(__name__)
 """Tells the numbers: ``pytest --log-cli-level=INFO`` shows them."""
-REST_S = 1.0 if REAL else 0.1
+REST_S = 0.3 if REAL else 0.1
 Versions = dict[int, Rows]
+pytestmark = pytest.mark.usefixtures("unity_here")
 PASTS = {"twelve versions": LONG, "a log that was cut": CUT}
-
-
-@pytest.fixture(autouse=True)
-def _environment(unity: UnityServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("UC_TOKEN", raising=False)
-    for name, value in unity.environment().items():
-        monkeypatch.setenv(name, value)
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
@@ -158,6 +159,8 @@ def test_a_repeated_proposal_changes_nothing(unity: UnityServer) -> None:
     assert catalog.propose(mine) is Verdict.RATIFIED
     for version in (6, 7):
         assert table.commit(version)
+    if table.below.uri.startswith("s3:") and os.environ.get("AWS_ENDPOINT_URL"):
+        pytest.skip("the real server can't read a bucket at another endpoint than Amazon's")
     # By now the server has forgotten its name, and compares the files.
     assert catalog.propose(mine) is Verdict.RATIFIED
     assert catalog.propose(proposal(table, 5, "z")) is Verdict.CONFLICT
@@ -365,10 +368,12 @@ def test_there_are_credentials_for_the_place(unity: UnityServer) -> None:
         api.issued.for_table(table.name, write=False),
     ):
         (one,) = found or ()
-        assert (one.prefix, dict(one.config), one.expiration_time_ms) == (place, {}, None)
+        # There are none for local disk.
+        assert (one.prefix, bool(one.config)) == (place, place.startswith("s3:"))
+        assert (one.expiration_time_ms is None) is place.startswith("file:")
     assert [one.operation for one in api.issued.for_table(table.name)] == ["READ_WRITE"]
     (one,) = api.issued.for_path(f"{place}/_delta_log")
-    assert dict(one.config) == {}
+    assert bool(one.config) is place.startswith("s3:")
 
 
 def test_a_missing_schema_is_named(unity: UnityServer) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import io
 import json
-from pathlib import Path
-from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -29,15 +28,15 @@ def table(unity: UnityServer, monkeypatch: pytest.MonkeyPatch) -> ManagedTable:
 
 def added(table: ManagedTable, name: str, ids: list[int]) -> dict[str, object]:
     """Write a data file; return the action that adds it."""
-    folder = Path(unquote(urlsplit(table.below.uri).path))
-    pq.write_table(pa.table({"id": pa.array(ids, pa.int64())}), folder / name)
-    size_bytes = (folder / name).stat().st_size
+    sink = io.BytesIO()
+    pq.write_table(pa.table({"id": pa.array(ids, pa.int64())}), sink)
+    table.below.put(name, sink.getvalue())
     stats = json.dumps({"numRecords": len(ids)})
     return {
         "add": {
             "path": name,
             "partitionValues": {},
-            "size": size_bytes,
+            "size": len(sink.getvalue()),
             "modificationTime": 1,
             "dataChange": True,
             "stats": stats,

@@ -5,7 +5,9 @@ The real server has to see the same local disk.
 
 from __future__ import annotations
 
+import shutil
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,7 @@ from lakeferry.log.conflicts import Conflict
 from lakeferry.log.features import REDIRECT_FEATURES
 from lakeferry.redirect.disable import bring_back
 from lakeferry.redirect.states import RedirectState
+from lakeferry.storage.uris import split
 from lakeferry.table import DeltaLog
 from lakeferry.table.managed import ManagedStore
 from tests.scenario.test_managed_move import (
@@ -135,18 +138,37 @@ def test_commits_that_are_not_published_come_back_too(
     assert lakeferry.Table(source).snapshot().metadata.configuration["team"] == "eu"
 
 
-def test_a_table_that_was_dropped_is_refused(unity: UnityServer, tmp_path: Path) -> None:
+@pytest.mark.parametrize("stay", [False, True], ids=["without its files", "its files stay"])
+def test_a_table_that_was_dropped_is_refused(
+    unity: UnityServer, tmp_path: Path, stay: bool
+) -> None:
+    """In an object store the files stay, and an open server still says where they are."""
     source = make(CUT, tmp_path / "orders")
     name = f"unity:{unity.schema}.orders"
     with Redirects() as redirects:
         redirects.enable(source, name, managed=True)
+        if unity.server is not None:
+            unity.server.shows_dropped = stay
+        there = split(lakeferry.Table(name).uri)
+        assert lakeferry.open(source).count_rows() > 0
+        if there.scheme == "file":
+            shutil.copytree(f"/{there.path}", tmp_path / "kept")
         catalog, schema = unity.schema.split(".")
         path = f"/delta/v1/catalogs/{catalog}/schemas/{schema}/tables/orders"
         assert unity.call("DELETE", path)[0] == 204
+        if there.scheme == "file" and stay:
+            shutil.copytree(tmp_path / "kept", f"/{there.path}")
         # With authorization, the server says of any table that is gone that we may not see it.
-        for drops in (False, True):
+        attempts: tuple[Callable[[], object], ...] = (
+            lambda: redirects.disable(source),
+            lambda: redirects.disable(source, remove_target=True),
+            lambda: lakeferry.open(source),
+            lambda: lakeferry.Table(source).history(),
+        )
+        for attempt in attempts:
             with pytest.raises((RedirectTargetMissing, Forbidden)) as refused:
-                redirects.disable(source, remove_target=drops)
+                attempt()
             assert "--abandon-target" in (refused.value.remedy or "")
+        assert "--abandon-target" in redirects.status(source).warnings[0]
         assert redirects.disable(source, abandon_target=True).abandoned
     assert lakeferry.Table(source).snapshot().version > 0

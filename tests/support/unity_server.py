@@ -150,9 +150,10 @@ class OurServer(ObedientServer):
     gateway before it answers whoever registers a table, and the table is there a few
     requests later. The answers to the next ``lost_answers`` changes in :attr:`delta`, the API
     for managed tables, get lost after the change was made. ``without_delta`` makes it a server
-    that doesn't have that API. Managed tables are below ``storage_root``. Who asks is ``user``.
-    ``restricted`` are properties and features that no managed table may have. While it
-    ``begins_at_1``, the first commit of a managed table has to be version 1, as the API's
+    that doesn't have that API. ``shows_dropped`` lets it say where a managed table was that was
+    dropped, as a server without authorization does. Managed tables are below ``storage_root``. Who
+    asks is ``user``. ``restricted`` are properties and features that no managed table may have.
+    While it ``begins_at_1``, the first commit of a managed table has to be version 1, as the API's
     specification says.
     """
 
@@ -171,6 +172,7 @@ class OurServer(ObedientServer):
         self.restricted: set[str] = set()
         self.begins_at_1 = False
         self.without_delta = False
+        self.shows_dropped = False
         self.delta = DeltaCalls(self)
         self._folder = tempfile.TemporaryDirectory(prefix="unity-storage-")
         self.storage_root = Path(self._folder.name).as_uri()
@@ -425,8 +427,8 @@ class OurServer(ObedientServer):
         tables = {table["table_id"]: table["storage_location"] for table in self._state.tables}
         place = (places | tables).get(body["table_id"])
         staged = self.delta.staging.get(body["table_id"])
-        if staged is not None and staged.used and body["table_id"] not in tables:
-            # A managed table that was dropped. With authorization off the answer is its place.
+        dropped = staged is not None and staged.used and body["table_id"] not in tables
+        if dropped and not self.shows_dropped:
             return DENIED
         if place is None:
             what = "Neither table nor staging table found with id"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 from lakeferry.catalogs import Catalog, CatalogTable, GrantAccess, ungranted
@@ -37,17 +37,9 @@ def find_in_catalog(
     assert target is not None
     kind = target.kind.catalog
     assert kind is not None
-    try:
+    with _way_out_in_errors(source):
         asked = catalog(kind)
         found = _find(asked, target, anew=lineage.is_recorded(redirect))
-    except (CatalogUnavailable, Forbidden) as silent:
-        # Some catalogs say of a table that was dropped what they say of one that we may not see.
-        raise type(silent)(
-            silent.message,
-            cause=silent.cause,
-            remedy=f"{silent.remedy or 'try again later'}; {lineage.way_out(source)}",
-            **silent.fields,
-        ) from silent
     if found is None:
         remedy = lineage.way_out(source)
         managed = redirect.journal is not None and redirect.journal.managed is not None
@@ -64,25 +56,83 @@ def find_in_catalog(
             target=str(target),
         )
     found = replace(found, location=normalise(found.location))
-    if found.name == target.table_id and (finds_name or _may_be_managed(redirect, found)):
-        # If the name isn't found, the id is shown. A managed table is opened by its name.
-        with suppress(LakeferryError):
-            now = asked.find_id(target.table_id, target.metastore_id, target.name)
-            found = replace(now, location=found.location) if now is not None else found
+    if found.name == target.table_id:
+        found = _with_name(asked, redirect, found, source, finds_name=finds_name)
     grant(found.location, asked.access(found))
     return found
 
 
-def _may_be_managed(redirect: Redirect, found: CatalogTable) -> bool:
-    """Return whether a target that was found by its id may be a managed table.
+@contextmanager
+def _way_out_in_errors(source: str) -> Iterator[None]:
+    """Say in an error of the catalog what helps if the target is lost.
+
+    Some catalogs say of a table that was dropped what they say of one that we may not see.
+    """
+    try:
+        yield
+    except (CatalogUnavailable, Forbidden) as silent:
+        raise type(silent)(
+            silent.message,
+            cause=silent.cause,
+            remedy=f"{silent.remedy or 'try again later'}; {lineage.way_out(source)}",
+            **silent.fields,
+        ) from silent
+
+
+def _with_name(
+    asked: Catalog, redirect: Redirect, found: CatalogTable, source: str, *, finds_name: bool
+) -> CatalogTable:
+    """Return a target that was found by its id with its current name, if that is needed.
+
+    If the name isn't found, the id is shown. A managed table is opened by its name, so that one
+    without a name is refused.
+    """
+    target = redirect.target
+    assert target is not None
+    if _is_managed(redirect, found):
+        with _way_out_in_errors(source):
+            named = asked.find_id(found.table_id, target.metastore_id, target.name)
+        if named is None or named.name == found.table_id:
+            raise _unlisted(redirect, source)
+        return replace(named, location=found.location)
+    if finds_name or _may_be_managed(redirect):
+        with suppress(LakeferryError):
+            named = asked.find_id(found.table_id, target.metastore_id, target.name)
+            return found if named is None else replace(named, location=found.location)
+    return found
+
+
+def _unlisted(redirect: Redirect, source: str) -> RedirectTargetMissing:
+    """Return the error for a managed table that has a place and no name.
+
+    A server without authorization still says where a table was that was dropped, and in an
+    object store its files stay.
+    """
+    return RedirectTargetMissing(
+        f"the redirect of {source} leads to {redirect.target}, which the catalog doesn't list",
+        cause="the table was dropped, or it was renamed and you may not list its schema",
+        remedy="if it was renamed, have USE SCHEMA on its schema granted, and run the command "
+        f"again; {lineage.way_out(source)}",
+        location=source,
+        target=str(redirect.target),
+    )
+
+
+def _is_managed(redirect: Redirect, found: CatalogTable) -> bool:
+    """Return whether a target that was found by its id is a managed table.
 
     An entry that another program wrote doesn't tell. Unity Catalog names the folder of a managed
     table after its id.
     """
     journal = redirect.journal
-    if journal is not None and (journal.managed is not None or journal.data is Data.EXISTING):
+    if journal is not None and journal.managed is not None:
         return True
     return found.location.rpartition("/")[2].lower() == found.table_id.lower()
+
+
+def _may_be_managed(redirect: Redirect) -> bool:
+    """Return whether a target may be a managed table that was there before the redirect."""
+    return redirect.journal is not None and redirect.journal.data is Data.EXISTING
 
 
 def _find(asked: Catalog, target: RedirectTarget, *, anew: bool) -> CatalogTable | None:
