@@ -94,6 +94,8 @@ def test_a_path_is_not_enough(table: ManagedTable) -> None:
     with pytest.raises(CatalogManaged) as refused:
         lakeferry.resolve(f"unity:{table.name}")
     assert refused.value.fields["name"] == table.name
+    if not table.below.uri.startswith("file:"):
+        pytest.skip("only the catalog has the keys of a path in a bucket")
     with pytest.raises(CatalogManaged):
         lakeferry.resolve(table.below.uri)
     with pytest.raises(UnsupportedFeature):

@@ -53,8 +53,14 @@ class UnityServer:
         return self.server
 
     def environment(self) -> dict[str, str]:
-        """Return the variables that name the server."""
-        return {"UC_URL": self.url, **({"UC_TOKEN": self.token} if self.token else {})}
+        """Return the variables that name the server, and where a real one has its bucket."""
+        token = {"UC_TOKEN": self.token} if self.token else {}
+        bucket = () if self.server is not None else ("AWS_ENDPOINT_URL", "AWS_REGION")
+        return {
+            "UC_URL": self.url,
+            **token,
+            **{n: os.environ[n] for n in bucket if n in os.environ},
+        }
 
     def name_in(self, patch: pytest.MonkeyPatch) -> None:
         """Name the server in the environment of this process."""
