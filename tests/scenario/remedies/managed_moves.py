@@ -84,6 +84,11 @@ NEEDS_A_PERSON.update(
             "another server is needed: tests/unit/redirect/disable/test_managed_return.py::"
             "test_a_catalog_that_refuses_the_lock_leaves_all_as_it_is"
         ),
+        "target_in_catalog.py: if it was renamed, have USE SCHEMA on its schema granted, and run "
+        "the command again; {}": (
+            "the administrator has to act, or the table was dropped: "
+            "tests/scenario/test_managed_withdrawal.py::test_a_table_that_was_dropped_is_refused"
+        ),
         "managed_probe.py: leave out --managed: the table is registered as an external one then": (
             f"another server is needed: {_UNIT}::test_a_server_that_refuses_a_history_is_refused"
         ),
