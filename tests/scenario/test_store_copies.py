@@ -500,7 +500,7 @@ class TestStreaming:
         self, s3_bucket: S3Bucket, proxy: CountingProxy, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """While no part is answered, a few parts are in memory, whatever the object's size."""
-        for name in ("_STREAM_BYTES", "_PART_BYTES"):
+        for name in ("WHOLE_UPLOAD_BYTES", "UPLOADED_PART_BYTES"):
             monkeypatch.setattr(objects, name, 5 * MIB)
         target = place(s3_bucket, proxy, "to there", read_timeout="60s")
         bound = (objects._UPLOADS_AT_ONCE + 2) * 5 * MIB + 4 * MIB
