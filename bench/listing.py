@@ -36,11 +36,11 @@ ROOT = Path(__file__).resolve().parents[1]
 OBJECTS = 100_000
 PARTITIONS = 100
 SHAPES = ("partitions", "flat")
-LIMITS = {"s3": 1.2, "lakefs": 1.2, "far": 0.5}
+LIMITS = {"s3": 1.2, "lakefs": 1.2, "far": 0.6}
 DELAY_S = 0.05
 
 
-def ours(argument: str) -> Callable[[], object]:
+def ours(argument: str) -> Callable[[], tuple[int, int]]:
     """List as Lakeferry does where a listing may be long."""
     from lakeferry.storage import open_store
     from lakeferry.storage.parallel_listing import list_all
@@ -49,7 +49,7 @@ def ours(argument: str) -> Callable[[], object]:
     return lambda: (sum(1 for _ in list_all(store)), store.calls["LIST"])
 
 
-def one_by_one(argument: str) -> Callable[[], object]:
+def one_by_one(argument: str) -> Callable[[], tuple[int, int]]:
     """List by one request after the other."""
     from lakeferry.storage import open_store
 
@@ -60,14 +60,31 @@ def one_by_one(argument: str) -> Callable[[], object]:
 RUNNERS = {"ours": ours, "one by one": one_by_one}
 
 
+def counts(uri: str, shape: str, objects: int) -> tuple[int, int]:
+    """Return how many requests each way of listing takes."""
+    from lakeferry.storage import open_store
+
+    store = open_store(uri)
+    for name in names(shape, objects):
+        store.put(name, b"")
+    argument = json.dumps([uri, {}])
+    return ours(argument)()[1], one_by_one(argument)()[1]
+
+
+def names(shape: str, objects: int) -> Iterator[str]:
+    """Yield the names of a table's files, the same ones each time."""
+    seed = random.Random(7)
+    for number in range(objects):
+        below = f"day=2024-{number % PARTITIONS:04d}/" if shape == "partitions" else ""
+        name = uuid.UUID(int=seed.getrandbits(128), version=4)
+        yield f"{below}part-00000-{name}-c000.snappy.parquet"
+
+
 def fill(folder: Path) -> None:
     """Make the objects of both shapes, as files in the bucket's folder."""
-    seed = random.Random(7)
     for shape in SHAPES:
-        for number in range(OBJECTS):
-            name = uuid.UUID(int=seed.getrandbits(128), version=4)
-            below = f"day=2024-{number % PARTITIONS:04d}/" if shape == "partitions" else ""
-            file = folder / shape / f"{below}part-00000-{name}-c000.snappy.parquet"
+        for number, name in enumerate(names(shape, OBJECTS)):
+            file = folder / shape / name
             if number < PARTITIONS:
                 file.parent.mkdir(parents=True, exist_ok=True)
             file.touch()

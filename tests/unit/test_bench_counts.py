@@ -20,6 +20,7 @@ BENCH = Path(__file__).resolve().parents[2] / "bench"
 COVERED = {
     "copies",
     "export",
+    "listing",
     "managed",
     "protect",
     "redirect",
@@ -120,6 +121,18 @@ def test_no_byte_of_a_file_passes_through_where_a_store_copies(
     (_, few), (_, many) = found.values()
     # Besides, there is a longer commit to read.
     assert many["bytes"] - few["bytes"] < 27 * 600
+
+
+@pytest.mark.parametrize("shape", ["partitions", "flat"])
+def test_a_long_listing_takes_few_more_requests(bench: Any, shape: str) -> None:
+    ours, alone = bench("listing").counts(f"memory://{uuid.uuid4().hex}", shape, 30_000)
+    assert alone == 30
+    assert ours <= 40
+
+
+def test_a_short_listing_takes_no_more_requests(bench: Any) -> None:
+    ours, alone = bench("listing").counts(f"memory://{uuid.uuid4().hex}", "flat", 4_500)
+    assert ours == alone == 5
 
 
 def test_an_export_after_one_more_commit_reads_log_files_alone(bench: Any, tmp_path: Path) -> None:

@@ -43,8 +43,8 @@ _RANDOM = re.compile(r"(?s)(.*?)([0-9]{5}-)?([0-9a-f]{8})-[0-9a-f]{4}-[0-9a-f]{4
 _ALL = 1 << 32
 _MOST_TASKS = 100_000
 
-Listed = TypeVar("Listed")
-ListRange = Callable[[str | None, str | None], Iterator[Listed]]
+_Listed = TypeVar("_Listed")
+ListRange = Callable[[str | None, str | None], Iterator[_Listed]]
 """Lists the names after the first argument and before the second."""
 
 
@@ -61,11 +61,11 @@ def list_all(store: Store, prefix: str = "") -> Iterator[ObjectInfo]:
 
 
 def list_stretches(
-    list_range: ListRange[Listed],
-    name_of: Callable[[Listed], str],
+    list_range: ListRange[_Listed],
+    name_of: Callable[[_Listed], str],
     folders: Callable[[str], Sequence[str] | None],
     prefix: str = "",
-) -> Iterator[Listed]:
+) -> Iterator[_Listed]:
     """Yield what ``list_range(None, None)`` does, with several requests at once if it is long.
 
     ``folders`` returns the folders directly below a folder, as :meth:`Store.folders` does.
@@ -90,10 +90,10 @@ def list_stretches(
 
 
 @dataclass(slots=True)
-class _Stretch(Generic[Listed]):
+class _Stretch(Generic[_Listed]):
     """Names in a row, which are listed by one request after the other."""
 
-    begin: Callable[[], Iterator[Listed]]
+    begin: Callable[[], Iterator[_Listed]]
     until: str | None
     """The last name that may be in it."""
     first: str | None = None
@@ -102,34 +102,34 @@ class _Stretch(Generic[Listed]):
     count: int = 0
     in_folder: int = 0
     """How many of the last names are in one folder."""
-    pages: deque[list[Listed]] = field(default_factory=deque)
-    coming: Future[list[Listed]] | None = None
+    pages: deque[list[_Listed]] = field(default_factory=deque)
+    coming: Future[list[_Listed]] | None = None
     is_ended: bool = False
-    _names: Iterator[Listed] | None = None
+    _names: Iterator[_Listed] | None = None
 
     @property
     def is_idle(self) -> bool:
         """Whether it goes on and no page of it is being asked for."""
         return self.coming is None and not self.is_ended
 
-    def page(self) -> list[Listed]:
+    def page(self) -> list[_Listed]:
         """Return the next page; run in a thread."""
         if self._names is None:
             self._names = self.begin()
         return list(islice(self._names, _PAGE))
 
 
-class _Division(Generic[Listed]):
+class _Division(Generic[_Listed]):
     """A long listing, divided into stretches. One thread decides, others make the requests."""
 
     def __init__(
         self,
         pool: ThreadPoolExecutor,
-        list_range: ListRange[Listed],
-        name_of: Callable[[Listed], str],
+        list_range: ListRange[_Listed],
+        name_of: Callable[[_Listed], str],
         folders: Callable[[str], Sequence[str] | None],
         prefix: str,
-        whole: _Stretch[Listed],
+        whole: _Stretch[_Listed],
     ) -> None:
         self._pool = pool
         self._list_range = list_range
@@ -141,7 +141,7 @@ class _Division(Generic[Listed]):
         """The folders below a folder, by its name."""
         self._guesses = True
 
-    def names(self) -> Iterator[Listed]:
+    def names(self) -> Iterator[_Listed]:
         """Yield all names, in order."""
         while self._stretches:
             self._request()
@@ -154,7 +154,7 @@ class _Division(Generic[Listed]):
                 coming = [each.coming for each in self._running() if each.coming is not None]
                 wait(coming, return_when=FIRST_COMPLETED)
 
-    def _running(self) -> list[_Stretch[Listed]]:
+    def _running(self) -> list[_Stretch[_Listed]]:
         return list(islice(self._stretches, AT_ONCE))
 
     def _request(self) -> None:
@@ -171,7 +171,7 @@ class _Division(Generic[Listed]):
             if stretch.is_idle and len(stretch.pages) < _AHEAD_PAGES:
                 stretch.coming = self._pool.submit(stretch.page)
 
-    def _take(self, stretch: _Stretch[Listed], page: list[Listed]) -> None:
+    def _take(self, stretch: _Stretch[_Listed], page: list[_Listed]) -> None:
         stretch.coming = None
         stretch.is_ended = len(page) < _PAGE
         until = stretch.until
@@ -194,23 +194,23 @@ class _Division(Generic[Listed]):
         stretch.count += len(page)
         stretch.pages.append(page)
 
-    def _divide(self, stretch: _Stretch[Listed]) -> None:
+    def _divide(self, stretch: _Stretch[_Listed]) -> None:
         """End a stretch earlier, and add others for the rest of its names."""
         ends: list[str | None] = [*self._boundaries(stretch), stretch.until]
         new = []
         for after, until in pairwise(ends):
-            new.append(_Stretch[Listed](self._begin(after, until), until))
+            new.append(_Stretch[_Listed](self._begin(after, until), until))
         stretch.until = ends[0]
         position = self._stretches.index(stretch)
         for each in reversed(new):
             self._stretches.insert(position + 1, each)
 
-    def _begin(self, after: str | None, until: str | None) -> Callable[[], Iterator[Listed]]:
+    def _begin(self, after: str | None, until: str | None) -> Callable[[], Iterator[_Listed]]:
         # The boundary itself may be a name. The zero makes the first text after it.
         before = None if until is None else f"{until}\0"
         return lambda: self._list_range(after, before)
 
-    def _boundaries(self, stretch: _Stretch[Listed]) -> list[str]:
+    def _boundaries(self, stretch: _Stretch[_Listed]) -> list[str]:
         """Return texts between a stretch's last name and its end, in order; none if unknown."""
         folder = self._lead
         while (end := stretch.last.find("/", len(folder))) >= 0:
@@ -221,10 +221,10 @@ class _Division(Generic[Listed]):
                 stop = len(beside)
                 if stretch.until is not None:
                     stop = bisect_left(beside, stretch.until)
-                if later < stop:
-                    begun = bisect_left(beside, stretch.first or "")
-                    each = max(1, _STRETCH * max(1, later - begun) // stretch.count)
-                    return list(beside[later:stop:each])
+                begun = bisect_left(beside, stretch.first or "")
+                each = max(1, _STRETCH * max(1, later - begun) // stretch.count)
+                if stop - later >= each + each // 2:
+                    return list(beside[later + each - 1 : stop : each])
             folder = child
         return self._guessed(stretch) if self._guesses else []
 
@@ -241,7 +241,7 @@ class _Division(Generic[Listed]):
             self._known[folder] = sorted(found or ())
         return self._known[folder]
 
-    def _guessed(self, stretch: _Stretch[Listed]) -> list[str]:
+    def _guessed(self, stretch: _Stretch[_Listed]) -> list[str]:
         """Return boundaries from the names on a stretch's last page, whose UUIDs are random."""
         if not stretch.pages or stretch.in_folder < _SEEN_FIRST:
             return []
