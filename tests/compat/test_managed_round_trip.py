@@ -25,7 +25,12 @@ from deltalake import write_deltalake
 import lakeferry
 from lakeferry import spark as modern
 from lakeferry.api.redirects import Redirects
-from lakeferry.errors import CatalogManaged, LakeferryError
+from lakeferry.errors import (
+    CatalogManaged,
+    CommitConflict,
+    LakeferryError,
+    RedirectInProgress,
+)
 from lakeferry.redirect.states import RedirectState
 from lakeferry.storage import normalise, open_store
 from tests.support import engines
@@ -134,6 +139,9 @@ def check_rows(found: Rows, before: Rows, writer: SteadyWriter) -> None:
     """Check that a table has the rows of before, each acknowledged one once, and no refused one."""
     expected = [*(row[0] for row in before), *writer.acknowledged]
     assert sorted(row[0] for row in found) == sorted(expected)
+    for refused in writer.refused.values():
+        known = isinstance(refused, RedirectInProgress | CommitConflict)
+        assert known or "io.delta" in str(refused) or "sql.delta" in str(refused), refused
 
 
 @dataclass(frozen=True)
