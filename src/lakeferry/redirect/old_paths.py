@@ -2,7 +2,8 @@
 
 The commit that opened the target of a move has a ``txn`` action with the id of the move, which
 stays in every later version. The version before it has the lock, whose entry names the source.
-A redirect to a table that was there before (``--to-existing``) leaves nothing at its target.
+When log cleanup has deleted that version, the source isn't known any more. A redirect to a table
+that was there before (``--to-existing``) leaves nothing at its target.
 """
 
 from __future__ import annotations
@@ -11,17 +12,21 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from lakeferry.errors import LakeferryError, NotATable, RedirectSpecInvalid, TableNotFound
+from lakeferry.log.lines import Lines
 from lakeferry.redirect import lineage, read_entry, redirect_commits
 from lakeferry.redirect.states import RedirectState
-from lakeferry.storage import Store
 from lakeferry.table import DeltaLog
 
 
 @dataclass(frozen=True, slots=True)
 class OldPath:
-    """A path that leads to a table. ``state`` is ``None`` if it can't be read, as ``why`` says."""
+    """A path that leads to a table.
 
-    source: str
+    ``state`` is ``None`` if it can't be read, and so is ``source`` if it isn't on record any more.
+    Then the path may lead there, and ``why`` says what is in the way.
+    """
+
+    source: str | None
     state: RedirectState | None
     why: str | None = None
 
@@ -33,20 +38,26 @@ def old_paths(open_log: Callable[[str], DeltaLog], target: DeltaLog) -> list[Old
         for app, txn in target.small_snapshot().txns.items()
         if app.startswith(lineage.APP_ID)
     }
-    found = []
+    found: list[OldPath | None] = []
+    latest = max(moves.values(), default=0)
     for move_id, version in sorted(moves.items(), key=lambda move: -move[1]):
-        source = _source_of(target.store, version, move_id)
-        found.append(_leading(open_log, source, move_id) if source is not None else None)
+        lock = redirect_commits.read_commit(target.store, version - 1)
+        if lock is None:
+            # The path of an earlier move leads to that of a later one.
+            if version == latest:
+                why = f"version {version - 1}, which named it, was cleaned up"
+                found.append(OldPath(None, None, why))
+        elif (source := _source_of(lock[1], move_id, target.store.uri)) is not None:
+            found.append(_leading(open_log, source, move_id))
     return [path for path in found if path is not None]
 
 
-def _source_of(store: Store, version: int, move_id: str) -> str | None:
-    """Return the source of the move that opened a table at a version, if it is on record."""
-    lock = redirect_commits.read_commit(store, version - 1)
-    if lock is None or lock[1].protocol is None or lock[1].metadata is None:
+def _source_of(lock: Lines, move_id: str, uri: str) -> str | None:
+    """Return the source of a move, if this commit locked its target."""
+    if lock.protocol is None or lock.metadata is None:
         return None
     try:
-        entry = read_entry.read(lock[1].protocol, lock[1].metadata, store.uri)
+        entry = read_entry.read(lock.protocol, lock.metadata, uri)
     except RedirectSpecInvalid:
         return None
     journal = entry.journal if entry is not None else None

@@ -174,7 +174,8 @@ def about_requirements(
     with suppress(LakeferryError):
         paths = old_paths(open_log, DeltaLog(store))
     name = store.catalog.name.partition(":")[2]
-    yield "managed_requirements_missing", lacking_sentence(name, lacking, [p.source for p in paths])
+    sources = [path.source for path in paths if path.source is not None]
+    yield "managed_requirements_missing", lacking_sentence(name, lacking, sources)
 
 
 def lacking_sentence(name: str, lacking: MissingRequirements, sources: Sequence[str]) -> str:

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from lakeferry.storage import open_store
 from tests.scenario.remedies.targets import UNNAMED, given_up, register_again
 from tests.support.lake import redirected
 from tests.support.managed_tables import managed_table
@@ -277,3 +278,26 @@ def a_managed_table_is_removed_after_its_rows_came_back(witness: Witness) -> Non
             else:
                 witness.done("catalog", "remove", name, "--yes", "--force", **variables)
                 witness.done("redirect", "disable", table, "--abandon-target", "--yes", **variables)
+
+
+@follows(
+    "table_removal.py: {}if its rows don't matter, add --force: lakeferry catalog remove {} "
+    "--yes --force"
+)
+def a_table_to_which_a_path_may_lead_is_removed_by_force(witness: Witness) -> None:
+    with _unity() as (_, schema, variables):
+        for each in ("t", "u"):
+            table, name = witness.lake.make(each), f"{schema}.{each}"
+            witness.done("redirect", "enable", table, name, "--managed", **variables)
+            place = witness.done("catalog", "show", name, **variables)["location"]
+            log = open_store(str(place))
+            commits = [file.path for file in log.list("_delta_log/") if file.path.endswith("json")]
+            if each == "t":
+                # The lock with the old path's name has expired.
+                witness.done("checkpoint", name, **variables)
+                log.delete_many(sorted(commits)[:-1])
+            else:
+                log.put(max(commits), b"{")
+            words = ("catalog", "remove", name, "--yes")
+            witness.refused(*words, **variables)
+            witness.done(*words, "--force", **variables)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from lakeferry.errors import StorageUnavailable
+from lakeferry.log import paths
 from lakeferry.redirect.disable import disabling
 from lakeferry.redirect.enable import enabling
 from lakeferry.redirect.old_paths import OldPath, old_paths
@@ -89,6 +90,23 @@ def test_a_path_that_cannot_be_read_may_lead_here() -> None:
     (found,) = old_paths(replace(setting, open_store=closed).log, target)
     assert (found.source, found.state) == (OLD, None)
     assert "doesn't answer" in (found.why or "")
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_move_whose_record_was_cleaned_up_may_have_left_a_path(ended: bool) -> None:
+    store = world()
+    enabling.enable(managed_setting(store), managed_request())
+    setting = managed_setting(store)
+    target = by_id(setting)
+    if ended:
+        disabling.disable(managed_setting(store), OLD)
+    written = target.checkpoint()
+    place = f"managed/{FIRST}"
+    old = [paths.commit(version) for version in range(written.version)]
+    store.delete_many([f"{place}/{name}" for name in old])
+    (found,) = old_paths(setting.log, target)
+    assert (found.source, found.state) == (None, None)
+    assert "cleaned up" in (found.why or "")
 
 
 @pytest.mark.parametrize("past", [PAST, History()])
