@@ -210,6 +210,10 @@ class EditableCatalog(Catalog):
         Its files stay, unless the catalog owns them.
         """
 
+    def half_removed(self, name: str) -> CatalogTable | None:  # noqa: ARG002
+        """Return a table of that name whose removal was broken off, if the catalog has one."""
+        return None
+
 
 def taken(kind: CatalogKind, name: str, found: CatalogTable) -> InvalidInput:
     """Return the error for a new name that another table has."""

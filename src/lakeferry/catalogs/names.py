@@ -159,15 +159,18 @@ def remove_from_catalog(
     """Remove a table from its catalog; ``text`` is its name or its id.
 
     A managed table is removed only with ``deletes_files``, as its catalog deletes its files, too.
-    The files of other tables stay. A name that doesn't exist is no error. ``check`` may refuse to
-    remove the table that was found.
+    The files of other tables stay. A name that doesn't exist is no error; a removal that was broken
+    off under it is ended. ``check`` may refuse to remove the table that was found.
     """
     kind, wanted = _parsed_with_ids(text)
     catalog = open_catalog(kind, environment)
     try:
         found = _found(catalog, wanted)
     except TableNotFound:
-        return CatalogEntry(f"{kind}:{wanted}", None, None)
+        half = None if _is_id(wanted) else catalog.half_removed(wanted)
+        if half is None:
+            return CatalogEntry(f"{kind}:{wanted}", None, None)
+        found = half
     check(_entry(kind, found))
     if found.managed and not (deletes_files or dry_run):
         raise CatalogManaged(

@@ -19,6 +19,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from lakeferry.catalogs import private_names
 from lakeferry.catalogs.catalog import (
     NO_ACCESS,
     CatalogAccess,
@@ -249,6 +250,15 @@ class UnityCatalog(EditableCatalog):
         if table.managed:
             return self.managed_tables().drop(table.table_id, table.name)
         return self.unregister(table.name, table.location, table_id=table.table_id)
+
+    def half_removed(self, name: str) -> CatalogTable | None:
+        """Return a managed table that was to be dropped, and has kept its private name."""
+        parent, _, table = name.rpartition(".")
+        with suppress(LakeferryError):
+            for found in self.tables(f"{parent}.{private_names.DROP_LEAD}"):
+                if found.managed and private_names.is_of(found.name.rpartition(".")[2], table):
+                    return found
+        return None
 
     def access(self, table: CatalogTable) -> CatalogAccess:
         """Return how a table is opened: a managed one with the catalog, which decides its commits.

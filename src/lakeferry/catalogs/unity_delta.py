@@ -19,13 +19,13 @@ The limits of the server, and what follows from them here:
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from enum import Enum
 
 import msgspec
 
+from lakeferry.catalogs import private_names
 from lakeferry.catalogs.catalog_rest import TIMEOUT_S, Answer
 from lakeferry.catalogs.managed_tables import PRIVATE_LEAD
 from lakeferry.catalogs.unity_address import UNITY_TOKEN, UNITY_URL, unity_from, unity_root
@@ -321,21 +321,33 @@ class UnityDelta:
         parent, _, table = name.rpartition(".")
         if table.startswith(PRIVATE_LEAD):
             return self._drop(name)
-        private = f"{parent}.{PRIVATE_LEAD}drop_{uuid.uuid4().hex}"
+        private = f"{parent}.{private_names.to_drop(table)}"
         try:
             self.rename(name, private, table_id)
         except Forbidden:
             return self._dropped_by_name(name, table_id)
         except TableNotFound:
             return False
+        except LakeferryError as failed:
+            self._keep(name, private, table_id, failed)
+            raise
         try:
             return self._drop(private)
-        except LakeferryError:
+        except LakeferryError as failed:
             with suppress(LakeferryError):
                 if self.find(private) is None:
                     return True
-                self.rename(private, name, table_id)
+            self._keep(name, private, table_id, failed)
             raise
+
+    def _keep(self, name: str, private: str, table_id: str, failed: LakeferryError) -> None:
+        """Give a table that wasn't dropped its name again; else add to the error what helps."""
+        try:
+            if self._leads_to(private, table_id):
+                self.rename(private, name, table_id)
+        except LakeferryError:
+            left = private_names.ways_on(private, name, table_id)
+            failed.remedy = f"{failed.remedy}; {left}" if failed.remedy else left
 
     def _drop(self, name: str) -> bool:
         """Drop whatever table the name leads to; return whether there was one."""

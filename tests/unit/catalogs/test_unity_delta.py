@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from lakeferry.catalogs import names, private_names
 from lakeferry.catalogs.unity_delta import UnityDelta, UpdateRefusal
 from lakeferry.catalogs.unity_delta_messages import SetProperties
 from lakeferry.errors import (
@@ -22,6 +23,7 @@ from lakeferry.errors import (
 )
 from tests.support.managed_tables import allocated as allocated_table
 from tests.support.managed_tables import created, delta, managed_table
+from tests.support.unity_client import connect
 from tests.support.unity_delta_rules import Refused
 from tests.support.unity_server import OurServer, UnityServer
 
@@ -394,6 +396,48 @@ def test_a_drop_whose_answer_is_lost_is_looked_up(unity: UnityServer, server: Ou
     server.delta.before_change = lose
     assert table.api.delete(table.name, table.staging.table_id)
     assert table.api.find_name(table.staging.table_id, table.name) is None
+
+
+@pytest.mark.parametrize("call", ["rename", "delete"])
+def test_a_drop_that_the_server_leaves_half_done_is_named_and_found(
+    unity: UnityServer, server: OurServer, call: str
+) -> None:
+    table, other = managed_table(unity, history=1), managed_table(unity, history=1)
+    kept = server.tables_named(table.name)[0]
+    short = kept["name"]
+
+    def expire(asked: str) -> None:
+        # From now on the token is refused; a rename is still made, a drop isn't.
+        if asked == call:
+            server.next_replies.extend([failed(401, "NotAuthorizedException")] * 20)
+            if call == "delete":
+                raise Refused(401, "NotAuthorizedException", "words")
+
+    server.delta.before_change = expire
+    with pytest.raises(Unauthorized) as left:
+        table.api.delete(table.name, table.staging.table_id)
+    server.next_replies.clear()
+    server.delta.before_change = lambda _: None
+    assert kept["name"] != short
+    assert f"{unity.schema}.{kept['name']}" in (left.value.remedy or "")
+
+    catalog = connect(unity)
+    found = catalog.half_removed(table.name)
+    assert found is not None
+    assert (found.table_id, found.managed) == (table.staging.table_id, True)
+    assert catalog.half_removed(other.name) is None
+    # The same command ends it.
+    wanted, environment = f"unity:{table.name}", unity.environment()
+    again = names.remove_from_catalog(wanted, deletes_files=True, environment=environment)
+    assert (again.changed, again.name) == (True, f"unity:{found.name}")
+    assert not names.remove_from_catalog(wanted, environment=environment).changed
+
+
+def test_a_name_that_is_too_long_to_be_kept_is_dropped_all_the_same() -> None:
+    for table, is_kept in (("t" * 206, True), ("t" * 207, False), ("t" * 255, False)):
+        private = private_names.to_drop(table)
+        assert len(private) <= 255
+        assert private_names.is_of(private, table) is is_kept
 
 
 def _until(expires_ms: int) -> dict[str, int]:
