@@ -223,7 +223,10 @@ class DeltaLog:
         kept = timestamps.in_commit_timestamps(newest.state().metadata)
         times = timestamps.file_times(listing.commits.values())
         newest_first = [listing.commits[v] for v in sorted(listing.commits, reverse=True)[:limit]]
-        infos = dict(newest.commit_infos)
+        # The table may have been replaced by another one since.
+        commits = listing.commits
+        same = {f.version for f in newest.segment.deltas if commits.get(f.version) == f}
+        infos = {v: info for v, info in newest.commit_infos.items() if v in same}
         new = [file for file in newest_first if file.version not in infos]
         for file, data in load.contents(self.source, new):
             lines = Lines(keeps_files=False)

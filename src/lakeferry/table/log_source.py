@@ -53,7 +53,7 @@ class KeptReads:
     def __init__(self, store: Store, most_bytes: int = _MOST_BYTES) -> None:
         """Read from ``store``, and keep up to ``most_bytes``."""
         self._store = store
-        self._room = most_bytes
+        self._most_bytes = self._room = most_bytes
         self._listed: dict[str, ObjectInfo] = {}
         self._pieces: dict[str, dict[int, bytes]] = {}
         """Pieces of each object by their start; they don't overlap."""
@@ -82,11 +82,18 @@ class KeptReads:
         data = self._whole.get(path)
         if data is not None:
             return data
-        if path not in self._pieces:
+        kept = self._pieces.get(path)
+        if kept is None:
             return self._keep(path, self._store.get(path))
-        data = self._filled(path, 0, self._listed[path].size_bytes)[0]
-        kept = self._pieces.pop(path)
-        self._room += sum(map(len, kept.values()))
+        listed = self._listed[path]
+        if listed.size_bytes > self._most_bytes:
+            # To put it together would take its size in memory twice.
+            return self._store.get(path)
+        data = self._filled(path, 0, listed.size_bytes)[0]
+        self._forget(path)
+        # An engine may have replaced a checkpoint by an equal one, with other bytes.
+        if not _is_same(self._store.head(path), listed):
+            return self._store.get(path)
         if self._keep(path, data) is not self._whole.get(path):
             self._keep_pieces(path, kept)
         return data
@@ -120,9 +127,11 @@ class KeptReads:
         # An object may have been read by its name before it was listed.
         same = len(data) == info.size_bytes if before is None and data is not None else True
         if before not in (None, info) or not same:
-            pieces = self._pieces.pop(info.path, {})
-            self._room += sum(map(len, pieces.values()))
-            self._room += len(self._whole.pop(info.path, b""))
+            self._forget(info.path)
+
+    def _forget(self, path: str) -> None:
+        self._room += sum(map(len, self._pieces.pop(path, {}).values()))
+        self._room += len(self._whole.pop(path, b""))
 
     def _keep(self, path: str, data: bytes) -> bytes:
         listed = self._listed.get(path)
@@ -156,3 +165,11 @@ class KeptReads:
                 parts.append(piece[position - first : end - first])
                 position += len(parts[-1])
         return parts[0] if len(parts) == 1 else b"".join(parts), new
+
+
+def _is_same(now: ObjectInfo, listed: ObjectInfo) -> bool:
+    """Return whether an object is still the listed one; some services tell a time in seconds."""
+    times = now.modified_ms, listed.modified_ms
+    unit_ms = 1000 if any(time % 1000 == 0 for time in times) else 1
+    same_time = times[0] // unit_ms == times[1] // unit_ms
+    return same_time and now.size_bytes == listed.size_bytes
