@@ -91,14 +91,17 @@ class EngineSession:
             slots = int(context._jsc.sc().maxNumConcurrentTasks(profile))
         except Exception:  # noqa: BLE001 - Spark's own method, which a version may not have
             return tasks
-        if conf.get("spark.dynamicAllocation.enabled", "false") != "true":
-            return slots
-        most = conf.get("spark.dynamicAllocation.maxExecutors")
         cores = conf.get("spark.executor.cores")
-        if most is None or cores is None:
-            # Any number of executors may come.
-            return tasks
-        return max(slots, int(most) * int(cores))
+        if str(conf.get("spark.dynamicAllocation.enabled", "false")).lower() == "true":
+            most = conf.get("spark.dynamicAllocation.maxExecutors")
+            if most is None or cores is None:
+                # Any number of executors may come.
+                return tasks
+        else:
+            # Those of a fixed number may still be starting; Spark doesn't wait for all of them.
+            most = conf.get("spark.executor.instances", "0")
+            slots = max(slots, int(conf.get("spark.cores.max", "0")))
+        return max(slots, int(most) * int(cores or 1))
 
     @contextmanager
     def counters(self) -> Iterator[Counters | None]:

@@ -48,5 +48,16 @@ def test_with_dynamic_allocation_executors_count_that_may_come() -> None:
     assert session_of(8, **known).at_once(5_000) == 8
 
 
+def test_executors_count_that_are_still_starting() -> None:
+    assert session_of(4, **{"executor.instances": "10", "executor.cores": "4"}).at_once(5_000) == 40
+    assert session_of(1, **{"executor.instances": "10"}).at_once(5_000) == 10
+    assert session_of(4, **{"cores.max": "64"}).at_once(5_000) == 64
+    assert session_of(96, **{"cores.max": "64"}).at_once(5_000) == 96
+
+
+def test_spark_reads_its_settings_in_any_case() -> None:
+    assert session_of(8, **{"dynamicAllocation.enabled": "TRUE"}).at_once(5_000) == 5_000
+
+
 def test_where_spark_does_not_say_it_all_tasks_may_run_at_once() -> None:
     assert session_of(None).at_once(300) == 300
