@@ -11,8 +11,16 @@ from lakeferry.engine import Observer, Replayed, ReplayPlan
 from lakeferry.engines.engine_choice import suitable
 from lakeferry.errors import CorruptLog
 from lakeferry.log.replay import Snapshot
+from lakeferry.log.segment import Segment
 from lakeferry.table import DeltaLog
 from lakeferry.table.version_reading import VersionReading
+
+
+def is_read_here(
+    segment: Segment, wanted: str, warn: Callable[[str], None] = lambda _: None
+) -> bool:
+    """Return whether this process reads the files of a version, and not Spark."""
+    return suitable(wanted, len(segment.files), segment.size_bytes, warn) == "local"
 
 
 def read_live_files(
@@ -29,8 +37,7 @@ def read_live_files(
     """
     known = newest if newest is not None and version in (None, newest.version) else None
     segment = log.segment(version) if known is None else known.segment
-    chosen = suitable(wanted, len(segment.files), segment.size_bytes, warn)
-    if chosen == "spark":
+    if not is_read_here(segment, wanted, warn):
         from lakeferry.engines import open_engine
 
         with ExitStack() as stack:

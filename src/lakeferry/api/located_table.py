@@ -13,7 +13,7 @@ from lakeferry.redirect.resolve import Resolver
 from lakeferry.storage import Store
 from lakeferry.table import DeltaLog, unsupported
 from lakeferry.table.managed import ManagedStore
-from lakeferry.table.version_reading import VersionReading
+from lakeferry.table.version_reading import KeepsFiles, VersionReading
 
 Plan = list[dict[str, Any]]
 """The steps that a dry run returns."""
@@ -93,10 +93,13 @@ class LocatedTable:
         """Return the log of the named table."""
         return self._opened(follow=False)[0]
 
-    def _opened(self, *, follow: bool) -> tuple[DeltaLog, VersionReading | None]:
+    def _opened(
+        self, *, follow: bool, keeps_files: KeepsFiles = False
+    ) -> tuple[DeltaLog, VersionReading | None]:
         """Return the log of the named table, or of the target of its redirect.
 
-        And what was read of its newest version to find out, if redirects were followed.
+        And what was read of its newest version to find out, if redirects were followed; with
+        ``keeps_files`` the commits' file actions, too.
         """
         told: set[str] = set()
 
@@ -117,7 +120,9 @@ class LocatedTable:
             warn=warn,
         )
         with unsupported.unless_unsupported(here, None), names.name_in_errors(self._name):
-            found = resolver.resolve(self._store.uri, allow_managed=True, hands_on=True)
+            found = resolver.resolve(
+                self._store.uri, allow_managed=True, hands_on=True, keeps_files=keeps_files
+            )
         store = self._store
         if found.redirected:
             self.followed, self.followed_name = found.location, found.name

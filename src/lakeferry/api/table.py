@@ -22,7 +22,7 @@ from lakeferry.api import inspection
 from lakeferry.api import verify as verification
 from lakeferry.api.history import Commit, commit_of
 from lakeferry.api.inspection import Inspection
-from lakeferry.api.live_file_batches import read_live_files
+from lakeferry.api.live_file_batches import is_read_here, read_live_files
 from lakeferry.api.located_table import Plan as Plan
 from lakeferry.api.located_table import WorkOptions
 from lakeferry.api.redirect_methods import RedirectMethods
@@ -40,6 +40,7 @@ from lakeferry.log import features
 from lakeferry.log.properties import duration_ms as duration_ms
 from lakeferry.log.properties import log_retention_ms
 from lakeferry.log.replay import Snapshot
+from lakeferry.log.segment import Segment
 from lakeferry.protection import cleaning, dropping
 from lakeferry.protection.cleaning import Cleaned as Cleaned
 from lakeferry.protection.cleaning import Foreseen as Foreseen
@@ -106,7 +107,7 @@ class Table(RedirectMethods, TransferMethods):
 
     def snapshot(self, version: int | None = None, *, follow: bool = True) -> Snapshot:
         """Return a version, or the newest, with its live files as an Arrow table."""
-        log, newest = self._opened(follow=follow)
+        log, newest = self._opened(follow=follow, keeps_files=version is None)
         with unsupported.unless_unsupported(log, version):
             snapshot = log.snapshot(version, newest)
         features.check_readable(snapshot.protocol, asks_catalog=log.store.asks_catalog)
@@ -150,7 +151,12 @@ class Table(RedirectMethods, TransferMethods):
 
         ``timestamp_ms`` selects the version that was the newest at that time.
         """
-        log, newest = self._opened(follow=follow)
+
+        def keeps_files(segment: Segment) -> bool:
+            # Spark reads the files of a long log, which may not fit into this process.
+            return version is None and timestamp_ms is None and is_read_here(segment, engine)
+
+        log, newest = self._opened(follow=follow, keeps_files=keeps_files)
         if timestamp_ms is not None:
             if version is not None:
                 raise InvalidInput(

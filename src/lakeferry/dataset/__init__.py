@@ -99,6 +99,7 @@ def open(
                 app_name=app_name,
                 allow_managed=True,
                 hands_on=True,
+                keeps_files=version is None,
             )
         newest = found.reading
         if found.redirected:

@@ -53,7 +53,7 @@ from lakeferry.redirect.target_in_catalog import find_in_catalog
 from lakeferry.storage import Store, normalise, open_store
 from lakeferry.storage.uris import same_place
 from lakeferry.table import DeltaLog
-from lakeferry.table.version_reading import VersionReading
+from lakeferry.table.version_reading import KeepsFiles, VersionReading
 
 MAX_HOPS = 8
 """How many redirects in a row are followed."""
@@ -120,10 +120,16 @@ class _Seen:
 
 
 class _Logs:
-    """The logs that one call reads; each of their files is read once."""
+    """The logs that one call reads; each of their files is read once.
+
+    ``readings`` has the place that was read last.
+    """
 
     def __init__(
-        self, open_store: Callable[[str], Store], warn: Callable[[str], None], keeps_files: bool
+        self,
+        open_store: Callable[[str], Store],
+        warn: Callable[[str], None],
+        keeps_files: KeepsFiles,
     ) -> None:
         self._open = open_store
         self._warn = warn
@@ -139,6 +145,8 @@ class _Logs:
 
     def newest(self, place: str) -> VersionReading:
         """Read the newest version of the table at a place."""
+        # A table that a redirect leads away from may have many files.
+        self.readings.clear()
         reading = self.at(place).newest(keeps_files=self._keeps_files)
         self.readings[place] = reading
         return reading
@@ -186,16 +194,17 @@ class Resolver:
         write: bool = False,
         allow_managed: bool = False,
         hands_on: bool = False,
+        keeps_files: KeepsFiles = False,
     ) -> Resolution:
         """Return where ``table`` is for a session named ``app_name``, to read or to ``write``.
 
         A managed table is refused, as a path alone isn't enough to read it. ``allow_managed``
         accepts one that is opened with its catalog, or that isn't redirected. ``hands_on`` is for
         a caller that reads the table next: the result has what was read of it, unless that was
-        cached.
+        cached; with ``keeps_files`` also the commits' file actions, which may be very many.
         """
         granted: dict[str, CatalogAccess] = {}
-        logs = _Logs(self._open, self._warn, hands_on)
+        logs = _Logs(self._open, self._warn, keeps_files)
         found, target = self._followed(normalise(table), app_name, write, granted, logs)
         if hands_on:
             found = replace(found, reading=logs.readings.get(found.location))
@@ -434,12 +443,14 @@ def resolve_table(
     write: bool = False,
     allow_managed: bool = False,
     hands_on: bool = False,
+    keeps_files: KeepsFiles = False,
 ) -> Resolution:
     """Return where ``table`` is; results are cached for a short time.
 
     ``storage_options`` apply to every place on the way, ``access`` is how a
     catalog lets ``table`` itself be opened. ``allow_managed`` is for callers that open the
-    location with :attr:`Resolution.access`, ``hands_on`` for those that read it next.
+    location with :attr:`Resolution.access`, ``hands_on`` and ``keeps_files`` for those that read
+    it next.
     """
     options = dict(storage_options or {})
     key = tuple(sorted(options.items()))
@@ -456,4 +467,5 @@ def resolve_table(
         write=write,
         allow_managed=allow_managed,
         hands_on=hands_on,
+        keeps_files=keeps_files,
     )

@@ -38,7 +38,7 @@ from lakeferry.table.checkpoint import LogFileWriter, Written
 from lakeferry.table.log_source import KeptReads, LogSource
 from lakeferry.table.misnamed import is_file, table_above
 from lakeferry.table.put_commit import Committed
-from lakeferry.table.version_reading import VersionReading
+from lakeferry.table.version_reading import KeepsFiles, VersionReading
 
 Result = TypeVar("Result")
 _MAX_LISTINGS = 3
@@ -110,7 +110,7 @@ class DeltaLog:
         """Return a version's protocol and metadata, without reading its file actions."""
         return self._reading(version, VersionReading.state)
 
-    def newest(self, *, keeps_files: bool = False) -> VersionReading:
+    def newest(self, *, keeps_files: KeepsFiles = False) -> VersionReading:
         """Read the newest version's protocol and metadata, and return what was read for that.
 
         With ``keeps_files`` a later :meth:`snapshot` doesn't read the commits again.
@@ -395,7 +395,7 @@ class DeltaLog:
         version: int | None,
         read: Callable[[VersionReading], Result],
         *,
-        keeps_files: bool = False,
+        keeps_files: KeepsFiles = False,
     ) -> Result:
         """Read a version; list again if the log was cleaned up in between."""
 

@@ -7,7 +7,7 @@ parsed, and the parts of the checkpoint.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from lakeferry.log import checkpoint_read
 from lakeferry.log.actions import CommitInfo
@@ -18,6 +18,9 @@ from lakeferry.log.replay import Reconciliation, Snapshot, TableState
 from lakeferry.log.segment import Listing, Segment
 from lakeferry.table import load
 from lakeferry.table.log_source import LogSource
+
+KeepsFiles = bool | Callable[[Segment], bool]
+"""Whether to keep a version's file actions, of which there may be very many."""
 
 
 class VersionReading:
@@ -32,7 +35,7 @@ class VersionReading:
         listing: Listing | None,
         segment: Segment,
         *,
-        keeps_files: bool = False,
+        keeps_files: KeepsFiles = False,
     ) -> None:
         """Begin to read the version that ``segment`` makes up; no request is sent yet.
 
@@ -41,7 +44,7 @@ class VersionReading:
         self.source = source
         self.listing = listing
         self.segment = segment
-        self._keeps_files = keeps_files
+        self._keeps_files = keeps_files(segment) if callable(keeps_files) else keeps_files
         self._checksum: tuple[Checksum | None] | None = None
         self._lines: Lines | None = None
         self._commit_infos: dict[int, CommitInfo | None] = {}

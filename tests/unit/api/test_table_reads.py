@@ -7,13 +7,17 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import lakeferry
+from lakeferry.engines.local_engine import LocalEngine
 from lakeferry.log.commit import Transaction
+from lakeferry.log.lines import Lines
+from lakeferry.redirect.resolve import _Logs
 from lakeferry.storage import open_store
-from lakeferry.table import DeltaLog
+from lakeferry.table import DeltaLog, load
 from tests.support.file_reads import FileReads, count_reads
 from tests.support.history import Append, Checkpoint, Checksum, Delete, History, Kind, Layout
 
@@ -176,3 +180,55 @@ def test_each_log_file_of_a_redirected_table_is_read_once(
     append(tmp_path / "new", commits)
     run(case, table, tmp_path, reads)
     assert reads.log_lists <= (case.lists_redirected or 0)
+
+
+@pytest.fixture
+def kept(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Return whether the file actions were kept, each time that commits are read in this test."""
+    found: list[bool] = []
+    read_deltas = load.read_deltas
+
+    def read(*args: Any, **options: Any) -> Lines:
+        lines = read_deltas(*args, **options)
+        found.append(lines.keeps_files)
+        return lines
+
+    monkeypatch.setattr(load, "read_deltas", read)
+    return found
+
+
+WITHOUT_FILES: dict[str, Callable[[lakeferry.Table], object]] = {
+    "history": lambda table: table.history(),
+    "files of an older version": lambda table: table.files(1, engine="local"),
+    "files at a time": lambda table: table.files(timestamp_ms=2**41, engine="local"),
+    "snapshot of an older version": lambda table: table.snapshot(1),
+    "open of an older version": lambda table: lakeferry.open(table.uri, version=1),
+}
+
+
+@pytest.mark.parametrize("command", WITHOUT_FILES)
+def test_the_newest_files_are_kept_only_if_they_are_asked_for(
+    command: str, kept: list[bool], tmp_path: Path
+) -> None:
+    WITHOUT_FILES[command](table_at(tmp_path / "t"))
+    assert kept[0] is False
+
+
+def test_files_that_spark_reads_are_not_kept_here(
+    kept: list[bool], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("lakeferry.engines.engine_choice.spark_is_installed", lambda: True)
+    monkeypatch.setattr("lakeferry.engine.FEW_BYTES", 1)
+    monkeypatch.setattr("lakeferry.engines.open_engine", lambda _: LocalEngine())
+    found = table_at(tmp_path / "t").files(engine="auto").read_all()
+    assert found.num_rows > 0
+    assert kept[0] is False
+
+
+def test_files_that_a_redirect_leads_away_from_are_not_kept(tmp_path: Path) -> None:
+    table_at(tmp_path / "t").redirect(str(tmp_path / "new"))
+    source, target = (f"file://{tmp_path}/{name}" for name in ("t", "new"))
+    logs = _Logs(open_store, lambda _: None, keeps_files=True)
+    logs.newest(source)
+    logs.newest(target)
+    assert [*logs.readings] == [target]
