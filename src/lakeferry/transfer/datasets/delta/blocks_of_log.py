@@ -31,6 +31,7 @@ from lakeferry.log.segment import Checkpoint, Listing, Segment
 from lakeferry.storage import Store
 from lakeferry.storage.parallel_calls import concurrently
 from lakeferry.table import DeltaLog, load
+from lakeferry.table.log_source import KeptReads
 from lakeferry.transfer.chain.hashes import Multihash
 from lakeferry.transfer.chain.odf_blocks import ObjectKind, ObjectRef
 from lakeferry.transfer.datasets.dataset import digest_of
@@ -41,6 +42,8 @@ from lakeferry.transfer.datasets.delta.version_blocks import DeltaBlock, FoundOb
 _WINDOW_BYTES = 32 << 20
 _WINDOW_COMMITS = 2_000
 _CHUNK_BYTES = 4 << 20
+_KEPT_BYTES = 8 << 20
+"""How much of the commits is kept from the check of the protocol until blocks are made of them."""
 _MS_NS = 1_000_000
 
 Choose: TypeAlias = Callable[[int, int], Engine]
@@ -84,7 +87,7 @@ class Maker:
         process does.
         """
         self._table = table
-        self._log = DeltaLog(table)
+        self._reads = KeptReads(table, _KEPT_BYTES)
         self._choose = choose
         self._observer = observer
         self._stage = stage
@@ -94,7 +97,9 @@ class Maker:
 
         The listing must include the tail's version; without a tail, it must be complete.
         """
-        protocol = self._log.state().protocol
+        # The protocol is often in commits that blocks are made of next.
+        self._reads = KeptReads(self._table, _KEPT_BYTES)
+        protocol = DeltaLog(self._table, source=self._reads).state().protocol
         managed = self._table.asks_catalog
         features.check_carriable(without_catalog(protocol) if managed else protocol)
         self._times = timestamps.file_times(listing.commits.values())
@@ -128,7 +133,7 @@ class Maker:
         self, tail: Tail | None, window: Sequence[LogFile], listing: Listing
     ) -> Iterator[Made]:
         sent = (
-            (file, self._sent(data, file.path)) for file, data in load.contents(self._table, window)
+            (file, self._sent(data, file.path)) for file, data in load.contents(self._reads, window)
         )
         read = [(file, data, named_files.commit_names(data, file.version)) for file, data in sent]
         new = [named.new for *_, named in read if named.origin is None]
@@ -179,12 +184,12 @@ class Maker:
         """Return the block of a version that begins a chain; keep its checkpoint beside it."""
         checkpoint = _checkpoint_at(listing, version)
         if checkpoint is None:
-            self._log.checkpoint(version)
+            DeltaLog(self._table).checkpoint(version)
             checkpoint = _checkpoint_at(load.list_log(self._table, version, version + 1), version)
         assert checkpoint is not None
         alone = Segment.of_checkpoint(checkpoint)
-        snapshot = load.snapshot(self._table, alone)
-        sidecars = load.small_rows(self._table, alone, Lines(), ("sidecar",)).sidecars
+        snapshot = load.snapshot(self._reads, alone)
+        sidecars = load.small_rows(self._reads, alone, Lines(), ("sidecar",)).sidecars
         names = [load.sidecar_name(self._table.uri, sidecar) for sidecar in sidecars]
         names += [file.path for file in checkpoint.files]
         commit: bytes | None = None

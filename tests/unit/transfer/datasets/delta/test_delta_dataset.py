@@ -71,6 +71,19 @@ def carry(source: Store, target: Store, lower: Multihash | None = None) -> Run:
     return run
 
 
+@pytest.mark.parametrize("begins", [0, 2])
+def test_a_chain_is_made_by_reading_each_commit_once(begins: int) -> None:
+    past = History().then(Append(2), Delete(1), h.Checkpoint(), Append(1), Delete(1))
+    objects = past.objects(with_data=True)
+    gone = {paths.commit(version) for version in range(begins)}
+    store = dated({name: data for name, data in objects.items() if name not in gone})
+    store.calls.reset()
+    DeltaDataset(store, "").current()
+    read = [path for verb, path in store.calls.log if verb == "GET" and paths.parse(path)]
+    commits = [path for path in read if path.endswith(".json")]
+    assert sorted(commits) == [paths.commit(version) for version in range(begins, 5)]
+
+
 def transfer(source: Store, target: Store) -> Multihash:
     mine = DeltaDataset(target, "")
     lower = mine.current()
