@@ -120,12 +120,16 @@ class ExportPublication:
         if settled:
             self._claim()
         self._check_claimed()
-        hint, stale = self._hint(), self.ready.plan.stale
-        if self.ready.plan.closes:
+        hint, plan = self._hint(), self.ready.plan
+        stale = plan.stale if plan.published and not plan.closes else ()
+        if plan.closes:
             self._close()
+        elif not plan.published:
+            # Commits of an export that was broken off would continue this one's log.
+            tidying.delete_stale(self.place, plan.stale)
         self._publish(waiting)
         newer = [name for name in stale if exported_log.is_newer(name, self.ready.content.version)]
-        if newer and not self.ready.plan.closes:
+        if newer:
             # The table went back: until newer versions are gone, readers see those.
             tidying.write_hint(self.place, hint)
             tidying.delete_stale(self.place, newer)

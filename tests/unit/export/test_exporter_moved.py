@@ -10,6 +10,7 @@ from lakeferry.engines.local_engine import LocalEngine
 from lakeferry.errors import CommitConflict, LakeferryError
 from lakeferry.export import manifest
 from lakeferry.export.exporter import Export, ExportContext, Exported
+from lakeferry.log import paths
 from lakeferry.storage import Store, StoreConfig
 from lakeferry.storage.aliases import AliasStore
 from lakeferry.table import DeltaLog
@@ -148,6 +149,32 @@ def test_readers_see_one_place_or_the_other_wherever_it_is_broken_off(share: Sha
         again = Moved(target)
         again.export_by_old_path()
         assert again.log() == whole
+
+
+def test_commits_of_an_export_that_was_broken_off_do_not_continue_the_next_one() -> None:
+    """It was of the managed table, with more versions than have come back."""
+    there = Moved()
+    newest = paths.commit(AFTER.newest_version)
+    store = FaultyStore(
+        there.target, lambda call: Fault.STOP_AFTER if newest in call.paths else None
+    )
+    with suppress(Stopped):
+        Moved(there.target, store).export_by_old_path()
+    assert newest in there.target.objects
+    begun = there.target.objects
+
+    def go_on(over: Store, target: DictStore) -> None:
+        back = Moved(target, over)
+        back.old = BEFORE.then(Append(1)).store(OLD)
+        back.export_old()
+
+    counting = FaultyStore(there.target, lambda _: None)
+    go_on(counting, there.target)
+    for index in range(len(counting.history)):
+        target = DictStore(begun, uri=TARGET)
+        with suppress(Stopped):
+            go_on(FaultyStore(target, at(index, Fault.STOP_AFTER)), target)
+        _check_one_place(target)
 
 
 def _check_one_place(target: DictStore) -> None:
