@@ -39,16 +39,15 @@ def old_paths(open_log: Callable[[str], DeltaLog], target: DeltaLog) -> list[Old
         if app.startswith(lineage.APP_ID)
     }
     found: list[OldPath | None] = []
-    latest = max(moves.values(), default=0)
     for move_id, version in sorted(moves.items(), key=lambda move: -move[1]):
         lock = redirect_commits.read_commit(target.store, version - 1)
-        if lock is None:
+        if lock is not None:
+            source = _source_of(lock[1], move_id, target.store.uri)
+            found += [_leading(open_log, source, move_id)] if source is not None else []
+        elif not found:
             # The path of an earlier move leads to that of a later one.
-            if version == latest:
-                why = f"version {version - 1}, which named it, was cleaned up"
-                found.append(OldPath(None, None, why))
-        elif (source := _source_of(lock[1], move_id, target.store.uri)) is not None:
-            found.append(_leading(open_log, source, move_id))
+            why = f"version {version - 1}, which named it, was cleaned up"
+            found.append(OldPath(None, None, why))
     return [path for path in found if path is not None]
 
 
