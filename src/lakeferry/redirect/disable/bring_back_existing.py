@@ -7,6 +7,7 @@ has stays there (:mod:`~lakeferry.redirect.disable.managed_return`).
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -14,15 +15,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeferry.engine import CheckPlan, CopyPlan, CopyTotals
-from lakeferry.errors import Diverged, InvalidInput
+from lakeferry.errors import Diverged, InvalidInput, LakeferryError
 from lakeferry.log import actions, features, protocols
 from lakeferry.log.replay import Snapshot
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.log.rewrite import Fetched, Rewrite
 from lakeferry.log.segment import Segment
-from lakeferry.redirect import data_completeness, managed_commits, owned_file_removal, steps
+from lakeferry.redirect import (
+    data_completeness,
+    managed_commits,
+    owned_file_removal,
+    redirect_commits,
+    steps,
+)
 from lakeferry.redirect.disable import bring_back, net_change, source_divergence
 from lakeferry.redirect.disable.managed_return import ManagedReturn, has_vectors
+from lakeferry.redirect.disable.withdrawn_target import target_place
 from lakeferry.redirect.entry import Redirect
 from lakeferry.redirect.redirect_commits import Bare
 from lakeferry.redirect.redirect_context import Setting
@@ -84,6 +92,34 @@ def bring_existing(
     if managed:
         bring_back.tell_features(setting, source.store.uri, mine.protocol, brought.protocol)
     return brought, totals
+
+
+def tell_left(setting: Setting, source: DeltaLog, redirect: Redirect, state: TableState) -> None:
+    """Tell which versions of an existing target weren't brought back, now that it is too late.
+
+    The target isn't locked, so somebody may have written to it meanwhile; or the command that
+    began to end the redirect wasn't asked to bring anything back.
+    """
+    journal = redirect.journal
+    if journal is None or journal.target_commit is None or journal.ready_version is None:
+        return
+    brought = journal.target_commit.version
+    with suppress(LakeferryError):
+        for version in range(journal.ready_version + 1, state.version + 1):
+            found = redirect_commits.read_commit(source.store, version)
+            info = found[1].commit_info if found is not None else None
+            mark = redirect_commits.mark_of(info)
+            if info is not None and mark is not None and mark.get("state") == net_change.BROUGHT:
+                brought = max(brought, net_change.brought_version(info))
+        place = target_place(setting, redirect, source.store.uri)
+        newest = setting.log(place).state().version
+        if newest > brought:
+            first = brought + 1
+            span = f"{first}" if first == newest else f"{first} to {newest}"
+            setting.warn(
+                f"{place} has versions that weren't brought back: {span}; they stay there, and the "
+                "rows that you need can be copied from there"
+            )
 
 
 def _without_its_catalog(theirs: Snapshot, mine: TableState, redirect: Redirect) -> Snapshot:

@@ -319,6 +319,8 @@ def _disable_existing(
         target = setting.log(target_place(setting, redirect, source.store.uri))
         state, copied = bring_back_existing.bring_existing(setting, source, target, state, redirect)
     state = drop_target(setting, source, state)
+    if options.bring_back:
+        bring_back_existing.tell_left(setting, source, redirect, state)
     version = remove(setting, source, state)
     settling.settle_version(source, version, setting, disable_command(source.store.uri))
     return Outcome(

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeferry.log import file_actions, file_identity, row_ids
-from lakeferry.log.actions import DomainMetadata, Txn
+from lakeferry.log.actions import CommitInfo, DomainMetadata, Txn
 from lakeferry.log.commit import Reads, Transaction
 from lakeferry.log.conflicts import Conflict
 from lakeferry.log.replay import Snapshot
@@ -27,6 +27,10 @@ from lakeferry.redirect.redirect_commits import Bare
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.states import RedirectState
 from lakeferry.table import DeltaLog
+
+BROUGHT = "SYNC"
+"""What a commit that brings changes back says of itself."""
+_BROUGHT_VERSION = "targetVersion"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +100,7 @@ def commit_net_change(
         Transaction(
             redirect_commits.REDIRECT_OPERATION,
             setting.new_id(),
-            {"state": "SYNC", "targetVersion": str(theirs.version)},
+            {"state": BROUGHT, _BROUGHT_VERSION: str(theirs.version)},
             protocol=after.protocol if protocol_changes else None,
             metadata=after.metadata if change.metadata_changes else None,
             domains=change.domains,
@@ -105,7 +109,7 @@ def commit_net_change(
             removes=change.removes if change.removes.num_rows else None,
             reads=Reads.FILES,
             row_ids_above=max(marks),
-            info={redirect_commits.MARK: {"state": "SYNC", "moveId": move_id}},
+            info={redirect_commits.MARK: {"state": BROUGHT, "moveId": move_id}},
         ),
         mine.state,
     )
@@ -113,6 +117,13 @@ def commit_net_change(
         raise result.error()
     setting.step(steps.commit_changes(source.store.uri, result.version))
     return source.state()
+
+
+def brought_version(info: CommitInfo) -> int:
+    """Return the version of the target that such a commit has brought back."""
+    told = info.values.get("operationParameters")
+    text = told.get(_BROUGHT_VERSION) if isinstance(told, dict) else None
+    return int(text) if isinstance(text, str) and text.isdecimal() else 0
 
 
 def change_of(

@@ -148,6 +148,49 @@ def test_a_bring_back_that_was_broken_off_anywhere_is_ended_by_the_same_command(
         assert redirect_at(managed_setting(store), COPY) is None
 
 
+def test_what_was_written_while_changes_come_back_is_not_passed_over_in_silence() -> None:
+    store, warnings = written_by_name(), list[str]()
+    home = f"{COPY.removeprefix(f'{WORLD}/')}/_delta_log/"
+
+    def write(call: StoreCall) -> None:
+        if call.verb == "PUT_IF_ABSENT" and call.paths[0].startswith(home) and not late:
+            late.append("late.parquet")
+            append(opened(managed_setting(store)).log(FIRST_PLACE), "late.parquet")
+
+    late: list[str] = []
+    setting = managed_setting(FaultyStore(store, write), clock=store.clock, warn=warnings.append)
+    disabling.disable(setting, COPY, BRINGS)
+    names = content(store.objects, COPY, with_bytes=False).names
+    assert ("new.parquet" in names, "late.parquet" in names) == (True, False)
+    assert any("versions that weren't brought back: 6" in each for each in warnings), warnings
+
+
+def test_who_asks_too_late_for_changes_is_told_that_they_stay() -> None:
+    def disable(store: DictStore, over: Store, *options: WithdrawalOptions) -> list[str]:
+        warnings: list[str] = []
+        setting = managed_setting(over, clock=store.clock, warn=warnings.append)
+        disabling.disable(setting, COPY, *options)
+        return [each for each in warnings if "brought back" in each]
+
+    def dropping(*options: WithdrawalOptions) -> DictStore:
+        for index in range(200):
+            store = written_by_name()
+            with suppress(Stopped):
+                disable(store, FaultyStore(store, at(index, Fault.STOP_AFTER)), *options)
+            redirect = redirect_at(managed_setting(store), COPY)
+            if redirect is not None and redirect.state is RedirectState.DROPPING:
+                return store
+        raise AssertionError
+
+    store = dropping()
+    (told,) = disable(store, store, BRINGS)
+    assert FIRST_PLACE in told
+    # What was asked for in time has come back, or wasn't asked for.
+    store = dropping(BRINGS)
+    assert disable(store, store, BRINGS) == []
+    assert disable(written := dropping(), written) == []
+
+
 def test_a_plan_says_the_same() -> None:
     store = moved()
     before = store.objects
