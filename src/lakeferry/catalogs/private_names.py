@@ -31,7 +31,7 @@ def is_of(private: str, table: str) -> bool:
     return re.fullmatch(f"{DROP_LEAD}[0-9a-f]{{32}}_{re.escape(table)}", private) is not None
 
 
-def ways_on(private: str, name: str, table_id: str) -> str:
+def after_broken_drop(private: str, name: str, table_id: str) -> str:
     """Return the commands that end a drop, or give the table its name again."""
     return (
         f"the table may be called {private} now: 'lakeferry catalog remove unity:{table_id} --yes' "

@@ -346,7 +346,7 @@ class UnityDelta:
             if self._leads_to(private, table_id):
                 self.rename(private, name, table_id)
         except LakeferryError:
-            left = private_names.ways_on(private, name, table_id)
+            left = private_names.after_broken_drop(private, name, table_id)
             failed.remedy = f"{failed.remedy}; {left}" if failed.remedy else left
 
     def _drop(self, name: str) -> bool:
