@@ -73,11 +73,15 @@ class Request:
     @property
     def spoken(self) -> tuple[Dialect, ...]:
         """The dialects to write: the user's, or else those that most clients understand."""
-        if self.dialects:
-            return self.dialects
-        if self.mode is Mode.WRITER_ONLY and self.target.kind is TargetKind.OBJECT_STORE:
-            return (Dialect.RFC, Dialect.DELTA_SPARK)
-        return (Dialect.RFC,)
+        to_name = self.target.kind is not TargetKind.OBJECT_STORE
+        return self.dialects or default_dialects(self.mode, to_name=to_name)
+
+
+def default_dialects(mode: Mode, *, to_name: bool) -> tuple[Dialect, ...]:
+    """Return the dialects to write where the user chose none; ``to_name``: to a catalog."""
+    if mode is Mode.WRITER_ONLY and not to_name:
+        return (Dialect.RFC, Dialect.DELTA_SPARK)
+    return (Dialect.RFC,)
 
 
 def entry(request: Request, versions: tuple[int, int] | None, move_id: str) -> Redirect:
