@@ -189,6 +189,22 @@ def test_dangers_are_told_before_on_standard_error_and_in_the_document(disk: Lak
     assert (again.err, again.document["warnings"]) == ("", [])
 
 
+def test_who_wrote_lately_is_told_before_the_move_and_in_both_documents(disk: Lake) -> None:
+    source, target = disk.make("old"), disk.uri("new")
+    words = ("redirect", "enable", source, target, "--mode", "writer-only")
+    shown = run(*words, "--dry-run", home=disk.home)
+    assert shown.code == 0, shown.err
+    told = shown.err.splitlines()
+    first = told.index("Clients that wrote the newest commits:")
+    assert told[first + 1].startswith("  warning: history wrote on ")
+    assert told[first + 1].endswith("unless it knows redirects, which wasn't tested")
+    (foreseen,) = disk.done(*words, "--dry-run")["writers"]
+    (writer,) = disk.done(*words)["writers"]
+    assert writer == foreseen
+    assert (writer["name"], writer["commits"], writer["reads"]) == ("history", 4, "frozen copy")
+    assert disk.done(*words)["writers"] == []
+
+
 def test_a_reference_target_names_the_source_s_files(lake: Lake) -> None:
     source = lake.make("old")
     before = paths(lake.run("files", source))

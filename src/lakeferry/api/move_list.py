@@ -151,6 +151,7 @@ class Mover:
         try:
             self._check()
             with self._redirects(warnings.append) as redirects:
+                warnings += _old_readers(redirects, wanted)
                 outcome = _move(redirects, wanted)
         except Exception as failed:  # noqa: BLE001 - the others go on
             error = _told(failed)
@@ -160,6 +161,7 @@ class Mover:
     def plan(self, wanted: Wanted) -> Plan:
         """Return the plan of :meth:`move`, or raise the error with which it would be refused."""
         with self._redirects(lambda text: self._tell([text])) as redirects:
+            self._tell(_old_readers(redirects, wanted))
             try:
                 return redirects.plan_enable(wanted.source, wanted.target, **wanted.options)
             except RedirectInProgress:
@@ -251,6 +253,19 @@ def _move(redirects: Redirects, wanted: Wanted) -> Outcome:
         outcome = redirects.resume(wanted.source)
         assert isinstance(outcome, Outcome)
         return outcome
+
+
+def _old_readers(redirects: Redirects, wanted: Wanted) -> list[str]:
+    """Return a warning for each client that wrote lately and will read old rows."""
+    with suppress(LakeferryError):
+        found = redirects.recent_writers(
+            wanted.source,
+            wanted.target,
+            mode=wanted.options.get("mode", "reader-writer"),
+            dialects=wanted.options.get("dialects", ()),
+        )
+        return [f"{wanted.source}: {each.message}" for each in found or () if each.reads_old_rows]
+    return []
 
 
 def _has_begun(redirects: Redirects, wanted: Wanted) -> bool:

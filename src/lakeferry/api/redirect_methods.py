@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Literal, Unpack, overload
 
 from lakeferry.api.located_table import CopyOptions, LocatedTable, Plan, WorkOptions
@@ -9,6 +10,7 @@ from lakeferry.api.redirects import DisableOptions, MoveOptions, Redirects
 from lakeferry.catalogs import names
 from lakeferry.engine import Observer, unobserved
 from lakeferry.redirect.outcome import Outcome
+from lakeferry.redirect.recent_writers import RecentWriter
 from lakeferry.redirect.resolve import Resolution
 from lakeferry.redirect.status import Status
 
@@ -75,6 +77,16 @@ class RedirectMethods(LocatedTable):
         """Return the state of this table's redirect."""
         with self._redirects() as redirects:
             return redirects.status(self.uri)
+
+    def recent_writers(
+        self, target: str, *, mode: str = "reader-writer", dialects: Iterable[str] = ()
+    ) -> tuple[RecentWriter, ...] | None:
+        """Return who wrote lately, and what a move does to each; :meth:`Redirects.recent_writers`.
+
+        ``None`` if the table has a redirect already. Clients that only read aren't found.
+        """
+        with self._redirects() as redirects:
+            return redirects.recent_writers(self.uri, target, mode=mode, dialects=dialects)
 
     @overload
     def redirect_resume(

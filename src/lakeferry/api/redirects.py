@@ -42,11 +42,13 @@ from lakeferry.redirect.enable import enabling, move_record, preflight
 from lakeferry.redirect.enable.preflight import Request
 from lakeferry.redirect.entry import Data, Dialect, Mode, RedirectTarget, TargetKind
 from lakeferry.redirect.outcome import Outcome
+from lakeferry.redirect.recent_writers import RecentWriter, recent_writers
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.resolve import Resolution, Resolver
 from lakeferry.redirect.status import Status
 from lakeferry.storage import normalise
 from lakeferry.storage.byte_rate import ByteRate
+from lakeferry.table import DeltaLog
 
 
 class MoveOptions(TypedDict, total=False):
@@ -299,6 +301,31 @@ class Redirects:
     def status(self, source: str) -> Status:
         """Return the state of a table's redirect."""
         return status.status(self.setting, self.place(source))
+
+    def recent_writers(
+        self,
+        source: str,
+        target: str,
+        *,
+        mode: str = Mode.READER_WRITER.value,
+        dialects: Iterable[str] = (),
+    ) -> tuple[RecentWriter, ...] | None:
+        """Return the clients that wrote the newest commits, and what a move does to each.
+
+        Those that will read old rows come first. ``None`` if the table has a redirect already.
+        """
+        uri = self.place(source)
+        # The move itself warns of what is odd in the log.
+        log = DeltaLog(self.setting.open_store(uri), clock=self.setting.clock).keeping_reads()
+        newest = log.newest()
+        state = newest.state()
+        if read_entry.read(state.protocol, state.metadata, uri) is not None:
+            return None
+        read_entry.check_no_stray(state.protocol, state.metadata, uri)
+        chosen = tuple(_chosen(Dialect, each, "--dialect") for each in dialects)
+        kind = _chosen(Mode, mode, "--mode")
+        written = chosen or preflight.default_dialects(kind, to_name=split_name(target) is not None)
+        return recent_writers(log, newest, kind, written)
 
     def resolve(
         self, table: str, *, app_name: str | None = None, write: bool = False

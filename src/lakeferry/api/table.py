@@ -52,6 +52,7 @@ from lakeferry.redirect.client_effects import ClientEffect as ClientEffect
 from lakeferry.redirect.client_effects import effects as effects
 from lakeferry.redirect.managed_commits import as_unmanaged
 from lakeferry.redirect.outcome import Outcome as Outcome
+from lakeferry.redirect.recent_writers import RecentWriter as RecentWriter
 from lakeferry.redirect.status import Status as Status
 from lakeferry.storage.byte_rate import ByteRate
 from lakeferry.table import live_files, unsupported

@@ -21,13 +21,13 @@ def change_redirect(
     name: str,
     settings: Config,
     change: Callable[[Table, Mapping[str, Any]], Outcome | Plan],
-    before: Callable[[Table], None] = lambda _: None,
+    before: Callable[[Table], Mapping[str, Any]] = lambda _: {},
     limit_rate: int | None = None,
 ) -> None:
     """Change a table's redirect and print the result.
 
     ``change`` gets the table, and the arguments of methods that move data; ``before`` may ask
-    the user something.
+    the user something, and returns more fields of the document.
     """
     work: dict[str, Any] = {"engine": settings.engine}
     if limit_rate is not None:
@@ -40,10 +40,10 @@ def change_redirect(
 
     session.output.after_interrupt = _AGAIN
     table = session.table(name, settings, warn)
-    before(table)
+    fields = before(table)
     with progress.watching(session.output) as observer:
         result = change(table, work | {"observer": observer})
     if isinstance(result, list):
-        show_plan(session.output, result, warnings)
+        show_plan(session.output, result, warnings, fields)
     else:
-        show_outcome(session.output, result, warnings)
+        show_outcome(session.output, result, warnings, fields)

@@ -26,11 +26,11 @@ from lakeferry.cli.options import (
 from lakeferry.cli.output import Output
 from lakeferry.cli.redirect_change import change_redirect
 from lakeferry.cli.redirect_list import enable_all
-from lakeferry.cli.redirect_pages import MODES, MoveChoice, show_clients
+from lakeferry.cli.redirect_pages import MODES, MoveChoice, show_clients, show_writers
 from lakeferry.errors import LakeferryError, RedirectTargetNotEmpty
 
 if TYPE_CHECKING:
-    from lakeferry.api.table import Outcome, Plan, Table
+    from lakeferry.api.table import Outcome, Plan, RecentWriter, Table
 
 DATA = ("copy", "reference")
 DIALECTS = ("rfc", "catalog", "delta-spark")
@@ -210,25 +210,29 @@ def enable(
             replacing = {**options, "replace_closed_target": True}
             return table.redirect(target, dry_run=dry_run, **work, **replacing)
 
-    def ask(table: Table) -> None:
-        if session.output.json:
-            return
+    def ask(table: Table) -> Mapping[str, Any]:
         with progress.waiting(session.output, "reading the log"):
-            is_new = _is_new(table)
-        if not is_new:
-            return
-        show_clients([MoveChoice.of(options, target)])
-        if not dry_run:
-            confirm(session.output, f"Move {source} to {target}?", yes=yes)
+            writers = _recent_writers(table, target, options)
+        if writers is not None and not session.output.json:
+            show_clients([MoveChoice.of(options, target)])
+            show_writers(writers)
+            if not dry_run:
+                confirm(session.output, f"Move {source} to {target}?", yes=yes)
+        return {"writers": [each.as_document() for each in writers or ()]}
 
     change_redirect(session, source, settings, move, ask, limit_rate=limit_rate)
 
 
-def _is_new(table: Table) -> bool:
-    """Return True if the table has no redirect yet; the move itself reports errors."""
+def _recent_writers(
+    table: Table, target: str, options: Mapping[str, Any]
+) -> tuple[RecentWriter, ...] | None:
+    """Return who wrote lately; ``None`` if the table has a redirect.
+
+    Also if that can't be read: the move itself reports errors.
+    """
     with suppress(LakeferryError):
-        return table.redirect_status().state.value == "NORMAL"
-    return False
+        return table.recent_writers(target, mode=options["mode"], dialects=options["dialects"])
+    return None
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from lakeferry.cli.sentences import sentence, travel
 
 if TYPE_CHECKING:
     from lakeferry.api.move_list import MovedTable, Report
-    from lakeferry.api.table import Outcome, Plan, Status
+    from lakeferry.api.table import Outcome, Plan, RecentWriter, Status
 
 MODES = ("reader-writer", "writer-only")
 """The values of ``--mode``; the first is the default."""
@@ -23,10 +23,16 @@ MODES = ("reader-writer", "writer-only")
 _KEPT_SHOWN = 5
 
 
-def show_outcome(output: Output, outcome: Outcome, warnings: Sequence[str]) -> None:
-    """Show the outcome of a procedure."""
+def show_outcome(
+    output: Output,
+    outcome: Outcome,
+    warnings: Sequence[str],
+    fields: Mapping[str, Any] | None = None,
+) -> None:
+    """Show the outcome of a procedure; ``fields`` are more fields of its document."""
     if output.json:
-        output.document({**outcome.as_document(), "warnings": list(warnings)})
+        document = outcome.as_document() | dict(fields or {})
+        output.document({**document, "warnings": list(warnings)})
         return
     facts: list[tuple[str, render.Cell]] = [
         ("source", outcome.source),
@@ -60,10 +66,13 @@ def shown_state(found: Outcome | Status) -> str:
     return "FROZEN" if found.frozen else found.state.value
 
 
-def show_plan(output: Output, plan: Plan, warnings: Sequence[str]) -> None:
-    """Show what would be done."""
+def show_plan(
+    output: Output, plan: Plan, warnings: Sequence[str], fields: Mapping[str, Any] | None = None
+) -> None:
+    """Show what would be done; ``fields`` are more fields of its document."""
     if output.json:
-        output.document({"dry_run": True, "plan": plan, "warnings": list(warnings)})
+        document = {"dry_run": True, "plan": plan, **(fields or {}), "warnings": list(warnings)}
+        output.document(document)
     elif not plan:
         output.page().line("nothing would be changed")
     else:
@@ -175,6 +184,22 @@ def show_clients(choices: Iterable[MoveChoice]) -> None:
         )
         page.line("How each client gets to the new place:")
         page.facts((each.name, each.follows) for each in found)
+
+
+def show_writers(writers: Sequence[RecentWriter]) -> None:
+    """Write to standard error who wrote the table lately, and what happens to each.
+
+    A client that will read old rows is a warning.
+    """
+    if not writers:
+        return
+    page = render.new_page(sys.stderr)
+    page.line("Clients that wrote the newest commits:")
+    for each in writers:
+        if each.reads_old_rows:
+            page.line(f"warning: {each.message}", style="bold yellow", indent=2)
+        else:
+            page.line(each.message, indent=2)
 
 
 def show_report(output: Output, report: Report) -> None:

@@ -6,6 +6,7 @@ import threading
 import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -65,6 +66,25 @@ def state(wanted: Wanted) -> str:
 
 def codes(moves: tuple[MovedTable, ...]) -> list[object]:
     return [move.error["code"] if move.error else None for move in moves]
+
+
+def test_clients_that_will_read_old_rows_are_warnings_of_each_table(root: str) -> None:
+    (wanted,) = orders(root, 1)
+    told: list[str] = []
+    with Mover(warn=told.append) as mover:
+        plain = mover.move(wanted)
+        assert not [text for text in plain.warnings if text.startswith(wanted.source)]
+    (wanted,) = orders(f"{root}/b", 1)
+    stale = replace(wanted, options={"mode": "writer-only"})
+    with Mover(warn=told.append) as mover:
+        mover.plan(stale)
+        foreseen = [text for text in told if text.startswith(wanted.source)]
+        moved = mover.move(stale)
+        again = mover.move(stale)
+    (warning,) = foreseen
+    assert warning.startswith(f"{wanted.source}: history wrote on ")
+    assert warning in moved.warnings
+    assert again.warnings == ()
 
 
 def test_a_list_is_moved_in_parallel_and_reported_in_its_order(root: str) -> None:

@@ -9,6 +9,8 @@ import pytest
 
 from lakeferry.api.redirects import Redirects
 from lakeferry.errors import InvalidInput
+from lakeferry.log import paths
+from lakeferry.redirect.client_effects import OPTION
 from lakeferry.redirect.outcome import Outcome
 from lakeferry.storage import Store, open_store
 from lakeferry.storage.byte_rate import ByteRate
@@ -117,3 +119,45 @@ def test_the_limit_is_for_what_is_streamed(root: str, monkeypatch: pytest.Monkey
 def test_a_rate_has_to_be_a_number_of_bytes() -> None:
     with pytest.raises(InvalidInput, match="0 bytes per second"):
         Redirects(limit_rate=0)
+
+
+def test_who_wrote_lately_is_told_until_the_table_has_moved(root: str) -> None:
+    source = make(f"{root}/old")
+    with Redirects(engine="local") as redirects:
+        (found,) = redirects.recent_writers(source.uri, f"{root}/new", mode="writer-only") or ()
+        assert (found.writer.name, found.commits, found.reads_old_rows) == ("history", 4, True)
+        (blocked,) = redirects.recent_writers(source.uri, f"{root}/new") or ()
+        assert not blocked.reads_old_rows
+        redirects.enable(source.uri, f"{root}/new", mode="writer-only")
+        assert redirects.recent_writers(source.uri, f"{root}/new") is None
+
+
+@pytest.mark.parametrize(
+    ("target", "dialects", "follows_if"),
+    [
+        ("new", (), OPTION),
+        ("new", ("delta-spark",), OPTION),
+        ("new", ("rfc",), None),
+        ("sql:c.s.t", (), None),
+    ],
+)
+def test_the_option_of_spark_counts_where_the_entry_is_written_for_it(
+    root: str, target: str, dialects: tuple[str, ...], follows_if: str | None
+) -> None:
+    source = make(f"{root}/old")
+    spark = b'"Apache-Spark/4.2.0 Delta-Lake/4.4.0"'
+    for version in range(4):
+        name = paths.commit(version)
+        source.put(name, source.get(name).replace(b'"history"', spark))
+    with Redirects() as redirects:
+        (found,) = (
+            redirects.recent_writers(source.uri, target, mode="writer-only", dialects=dialects)
+            or ()
+        )
+    assert found.as_document()["follows_if"] == follows_if
+
+
+def test_a_dialect_that_is_unknown_is_refused(root: str) -> None:
+    source = make(f"{root}/old")
+    with Redirects() as redirects, pytest.raises(InvalidInput, match="--dialect"):
+        redirects.recent_writers(source.uri, f"{root}/new", dialects=["latin"])

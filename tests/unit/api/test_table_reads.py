@@ -102,6 +102,7 @@ CASES = {
     "move --dry-run": Case(
         lambda table, folder: table.redirect(str(folder / "moved"), dry_run=True), 3
     ),
+    "recent writers": Case(lambda table, _: table.recent_writers("memory://new"), 2, 1),
     "checkpoint": Case(lambda table, _: table.checkpoint(), 2, again=(HINT,)),
     "checkpoint of an older version": Case(lambda table, _: table.checkpoint(1), 3, again=(HINT,)),
     "checkpoint --dry-run": Case(lambda table, _: table.checkpoint(dry_run=True), 1),
@@ -140,7 +141,17 @@ def run(case: Case, table: lakeferry.Table, folder: Path, reads: FileReads) -> N
 
 
 QUICK = [past for past in PASTS if past != "a large checkpoint"]
-LARGE = ("files", "history", "open", "inspect", "features", "checkpoint", "cleanup", "drop")
+LARGE = (
+    "files",
+    "history",
+    "recent writers",
+    "open",
+    "inspect",
+    "features",
+    "checkpoint",
+    "cleanup",
+    "drop",
+)
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,16 @@ from lakeferry.cli.output import Output
 from lakeferry.cli.redirect import redirect
 from lakeferry.cli.redirect_enable import DialectsType, _going_on
 from lakeferry.errors import Interrupted
+from lakeferry.log.commit_writer import CommitWriter
 from lakeferry.redirect.enable.unfinished_move import Unfinished
+from lakeferry.redirect.entry import Mode
 from lakeferry.redirect.managed_commits import MissingRequirements
 from lakeferry.redirect.no_redirect_rules import Rule
 from lakeferry.redirect.outcome import Outcome
+from lakeferry.redirect.recent_writers import RecentWriter
 from lakeferry.redirect.states import RedirectState
 from lakeferry.redirect.status import Status
+from lakeferry.redirect.writer_effects import effect_on
 from tests.support.history import Append, History
 from tests.unit.cli.program import make
 
@@ -70,6 +74,24 @@ def test_a_plan_is_a_line_for_each_step(capsys: pytest.CaptureFixture[str]) -> N
         "would copy 3 data files of 1.0 KiB from file:///a to file:///b",
         "would turn around: how far 2 steps, at once yes",
     ]
+
+
+def test_clients_that_will_read_old_rows_are_warnings(capsys: pytest.CaptureFixture[str]) -> None:
+    def writer(name: str, mode: Mode) -> RecentWriter:
+        found = CommitWriter(name)
+        effect = effect_on(found, mode, ())
+        return RecentWriter(found, 1, 0, 1, effect, f"{name} wrote yesterday")
+
+    redirect_pages.show_writers([writer("a", Mode.WRITER_ONLY), writer("b", Mode.READER_WRITER)])
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.splitlines() == [
+        "Clients that wrote the newest commits:",
+        "  warning: a wrote yesterday",
+        "  b wrote yesterday",
+    ]
+    redirect_pages.show_writers([])
+    assert capsys.readouterr().err == ""
 
 
 def test_a_status_shows_its_rules(capsys: pytest.CaptureFixture[str]) -> None:
