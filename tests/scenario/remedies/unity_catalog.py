@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from tests.scenario.remedies.targets import UNNAMED, given_up, register_again
 from tests.support.lake import redirected
 from tests.support.managed_tables import managed_table
 from tests.support.remedies import NEEDS_A_PERSON, Witness, follows
+from tests.support.unity_delta_rules import Refused
 from tests.support.unity_server import OurServer, unity_server
 
 NEEDS_A_PERSON.update(
@@ -34,6 +36,10 @@ NEEDS_A_PERSON.update(
         "unity_delta.py: if its name matters, have its owner give it back: lakeferry catalog "
         "rename unity:{} {}; {}": "another person has to act: "
         "tests/unit/catalogs/test_unity_delta.py::test_a_table_that_cannot_get_its_name_back_is_named",
+        "private_names.py: the table may be called {} now: 'lakeferry catalog remove unity:{} "
+        "--yes' drops it, 'lakeferry catalog rename unity:{} {}' keeps it": "it is the end of "
+        "another remedy, and that case follows it: tests/unit/catalogs/test_unity_delta.py::"
+        "test_a_drop_that_the_server_leaves_half_done_is_named_and_found",
         "unity_delta.py: tell the owner of {}, who may be able to restore it; {}": "another person "
         "has to act: tests/unit/catalogs/test_unity_delta.py::"
         "test_who_may_not_rename_drops_by_name_and_is_told_what_was_hit",
@@ -301,3 +307,30 @@ def a_table_to_which_a_path_may_lead_is_removed_by_force(witness: Witness) -> No
             words = ("catalog", "remove", name, "--yes")
             witness.refused(*words, **variables)
             witness.done(*words, "--force", **variables)
+
+
+@follows("unity_delta.py: {}; {}")
+def a_drop_that_was_left_half_done_is_ended_or_undone(witness: Witness) -> None:
+    refusal = (401, {"error": {"message": "words", "type": "NotAuthorizedException", "code": 401}})
+    with unity_server() as server:
+        variables, ours = server.environment(), server.ours
+        for way in ("drop", "keep"):
+            table = managed_table(server, history=1)
+
+            def expire(call: str) -> None:
+                if call == "delete":
+                    ours.next_replies.extend([refusal] * 20)
+                    raise Refused(401, "NotAuthorizedException", "words")
+
+            ours.delta.before_change = expire
+            words = ("catalog", "remove", f"unity:{table.name}", "--yes")
+            remedy = witness.refused(*words, **variables)["remedy"]
+            ours.next_replies.clear()
+            ours.delta.before_change = lambda _: None
+            if way == "drop":
+                name = f"unity:{table.staging.table_id}"
+                witness.done("catalog", "remove", name, "--yes", **variables)
+            else:
+                (command,) = re.findall(r"'lakeferry (catalog rename .+?)'", remedy)
+                witness.done(*command.split(), **variables)
+                witness.done("catalog", "show", f"unity:{table.name}", **variables)
