@@ -216,6 +216,20 @@ def a_catalog_and_an_engine_that_are_misspelt_are_corrected(witness: Witness) ->
     witness.returns(lambda: table.redirect(witness.lake.uri("n"), engine="local"))
 
 
+@follows(
+    "byte_rate.py: choose 1 or more",
+    "engine_choice.py: leave out limit_rate, or give the name of an engine",
+)
+def a_limit_is_one_that_can_be_kept(witness: Witness) -> None:
+    witness.lake.make("t")
+    table, place = witness.lake.table("t"), witness.lake.uri("n")
+    witness.raises(lambda: table.redirect(place, limit_rate=0))
+    engines = Engines("local", print)
+    witness.raises(lambda: table.export(place, engine=engines, limit_rate=1 << 30))
+    engines.close()
+    witness.returns(lambda: table.export(place, engine="local", limit_rate=1 << 30))
+
+
 @follows("engine_choice.py: open new ones")
 def engines_that_are_closed_are_opened_anew(witness: Witness) -> None:
     engines = Engines("local", print)
