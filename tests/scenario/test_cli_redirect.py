@@ -196,7 +196,7 @@ def test_who_wrote_lately_is_told_before_the_move_and_in_both_documents(disk: La
     assert shown.code == 0, shown.err
     told = shown.err.splitlines()
     first = told.index("Clients that wrote the newest commits:")
-    assert told[first + 1].startswith("  warning: history wrote on ")
+    assert told[first + 1].startswith("warning: history wrote on ")
     assert told[first + 1].endswith("unless it knows redirects, which wasn't tested")
     (foreseen,) = disk.done(*words, "--dry-run")["writers"]
     (writer,) = disk.done(*words)["writers"]

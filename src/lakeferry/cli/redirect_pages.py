@@ -197,9 +197,9 @@ def show_writers(writers: Sequence[RecentWriter]) -> None:
     page.line("Clients that wrote the newest commits:")
     for each in writers:
         if each.reads_old_rows:
-            page.line(f"warning: {each.message}", style="bold yellow", indent=2)
+            page.line(f"warning: {each.message}", style="bold yellow")
         else:
-            page.line(each.message, indent=2)
+            page.line(each.message)
 
 
 def show_report(output: Output, report: Report) -> None:

@@ -87,8 +87,8 @@ def test_clients_that_will_read_old_rows_are_warnings(capsys: pytest.CaptureFixt
     assert shown.out == ""
     assert shown.err.splitlines() == [
         "Clients that wrote the newest commits:",
-        "  warning: a wrote yesterday",
-        "  b wrote yesterday",
+        "warning: a wrote yesterday",
+        "b wrote yesterday",
     ]
     redirect_pages.show_writers([])
     assert capsys.readouterr().err == ""
