@@ -17,7 +17,7 @@ import pytest
 from lakeferry.engine import REWRITTEN, Engine, Observer, RewritePlan, Volume, unobserved
 from lakeferry.engines.local_engine import LocalEngine
 from lakeferry.errors import MissingFile
-from lakeferry.log import file_actions
+from lakeferry.log import arrow_versions, file_actions
 from lakeferry.log.actions import Metadata, changed
 from lakeferry.log.commit import Transaction
 from lakeferry.storage import open_store
@@ -163,7 +163,7 @@ def rewritten(engine: Engine, plan: RewritePlan, observer: Observer = unobserved
 def comparable(found: pa.Table) -> list[dict[str, Any]]:
     """Return what must not depend on who wrote a file."""
     rows: list[dict[str, Any]]
-    rows = found.drop_columns(["modificationTime"]).to_pylist(maps_as_pydicts="strict")
+    rows = arrow_versions.to_rows(found.drop_columns(["modificationTime"]))
     for row in rows:
         if row["outcome"] == "rewritten":
             row["path"] = row["path"].rpartition("/")[0]

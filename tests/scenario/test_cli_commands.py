@@ -11,6 +11,7 @@ from urllib.parse import unquote, urlsplit
 import pyarrow.parquet as pq
 import pytest
 
+from lakeferry.log import arrow_versions
 from tests.support.history import (
     Append,
     Checkpoint,
@@ -209,7 +210,7 @@ def test_files_go_to_a_parquet_file_whole(tmp_path: Path) -> None:
     place = make(history, tmp_path / "table")
     ended = run("files", place, "--output", "out.parquet", "--json", home=tmp_path)
     assert ended.document == {"output": "out.parquet", "num_files": 3}
-    rows = pq.read_table(tmp_path / "out.parquet").to_pylist(maps_as_pydicts="strict")
+    rows = arrow_versions.to_rows(pq.read_table(tmp_path / "out.parquet"))
     lines = run("files", place, "--json", home=tmp_path).lines
     assert rows == lines
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["out.parquet"]

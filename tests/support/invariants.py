@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from lakeferry.log import arrow_versions
 from lakeferry.log.actions import Metadata, Protocol
 from lakeferry.log.replay import Snapshot
 from tests.support import naive
@@ -76,7 +77,7 @@ def reading_of(snapshot: Snapshot) -> Reading:
 
 
 def _rows(table: Any) -> list[Row]:
-    return list(table.to_pylist(maps_as_pydicts="strict"))
+    return arrow_versions.to_rows(table)
 
 
 _NOT_IN_CHECKPOINTS = ("dataChange", "stats")

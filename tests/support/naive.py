@@ -30,6 +30,7 @@ Base = tuple[str, ...]
 Row = dict[str, Any]
 
 
+_MAPS = ("configuration", "options", "partitionValues", "tags")
 _KEYS = {
     "txn": "appId",
     "add": "path",
@@ -402,10 +403,20 @@ def _rows(data: bytes, names: tuple[str, ...]) -> list[Row]:
             if child.name not in _SAID_TWICE
         ]
         table = parquet.read(columns=columns, use_threads=False)
-        rows: list[Row] = table.to_pylist(maps_as_pydicts="lossy")
+        rows: list[Row] = [_with_maps(row) for row in table.to_pylist()]
     except (pa.ArrowException, OSError, ValueError, TypeError, KeyError) as broken:
         raise Unreadable(f"no Parquet: {broken}") from broken
     return rows
+
+
+def _with_maps(value: Any) -> Any:
+    """Return a value of Parquet with its maps, which pyarrow reads as lists of pairs."""
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: dict(item) if name in _MAPS and isinstance(item, list) else _with_maps(item)
+        for name, item in value.items()
+    }
 
 
 def _said(value: Row) -> Row:

@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from lakeferry.log import actions, file_identity
+from lakeferry.log import actions, arrow_versions, file_identity
 from lakeferry.log.replay import Snapshot
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def ours(snapshot: Snapshot, root: str) -> Opinion:
     """Say what we say."""
     columns = ["path", "size", "partitionValues", "deletionVector", "modificationTime"]
     live = {}
-    for row in snapshot.files.select(columns).to_pylist(maps_as_pydicts="lossy"):
+    for row in arrow_versions.to_rows(snapshot.files.select(columns)):
         live[_key(row, root)] = _comparable(row)
     return Opinion(
         snapshot.version,

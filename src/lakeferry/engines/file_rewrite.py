@@ -50,7 +50,7 @@ from lakeferry.engines.object_copy import (
     name_of,
 )
 from lakeferry.errors import CorruptLog, MissingFile, ObjectNotFound, UnsupportedFeature
-from lakeferry.log import file_actions, file_identity, parquet, properties, roaring
+from lakeferry.log import arrow_versions, file_actions, file_identity, parquet, properties, roaring
 from lakeferry.log.actions import Metadata
 from lakeferry.storage.uris import encode_name, is_absolute_uri, relative_name
 from lakeferry.table import load
@@ -89,7 +89,7 @@ def check_rewritable(plan: RewritePlan) -> None:
 
 def numbered(table: pa.Table) -> pa.Table:
     """Return the plan's files with numbers, and only the columns that are needed."""
-    numbers = pa.arange(0, table.num_rows)
+    numbers = arrow_versions.numbers(0, table.num_rows)
     known = table.select(file_actions.ADD.names).cast(file_actions.ADD)
     return known.add_column(0, REWRITTEN.field("row"), pa.chunked_array([numbers]))
 
@@ -290,7 +290,7 @@ class Rewriter:
         if first is None:
             return own
         if self._row_id_columns[name] == _FIRST_ROW_ID:
-            default = pa.arange(first + at, first + at + batch.num_rows)
+            default = arrow_versions.numbers(first + at, first + at + batch.num_rows)
         else:
             default = pa.repeat(pa.scalar(first, pa.int64()), batch.num_rows)
         return default if own is None else pc.coalesce(own, default)

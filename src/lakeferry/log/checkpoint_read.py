@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakeferry.errors import CorruptLog
-from lakeferry.log import actions, decoding, file_actions, parquet
+from lakeferry.log import actions, arrow_versions, decoding, file_actions, parquet
 from lakeferry.log.actions import Action
 from lakeferry.log.latest_actions import LatestActions
 from lakeferry.log.lines import ORDER, Lines
@@ -201,7 +201,7 @@ def _take(rows: Rows, batch: pa.RecordBatch) -> None:
                 file_actions.conform(column, file_actions.SCHEMAS[name], whole_vectors=True)
             )
         else:
-            for value in column.to_pylist(maps_as_pydicts="lossy"):
+            for value in arrow_versions.to_rows(column):
                 encoded = msgspec.json.encode(_without_nulls(value))
                 action = decoding.decode_value(name, encoded)
                 check_agrees(rows, action)

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakeferry.log import actions, features, file_actions, paths, properties, stats
+from lakeferry.log import actions, arrow_versions, features, file_actions, paths, properties, stats
 from lakeferry.log.actions import Action, CheckpointMetadata, Sidecar
 from lakeferry.log.last_checkpoint import Hint
 from lakeferry.log.partition_values import parse_partition_values
@@ -273,7 +273,7 @@ def _merged(ours: pa.Array, theirs: pa.ChunkedArray, texts: dict[int, bytes]) ->
         # The field has had values of several types over time. Text in the old checkpoint is
         # kept unchanged: it may be the JSON text of such values.
         is_text = pa.types.is_string(theirs.type) or pa.types.is_large_string(theirs.type)
-        old = theirs.to_pylist(maps_as_pydicts="lossy")
+        old = arrow_versions.to_rows(theirs)
         return pa.array(
             [
                 _text(texts[row])

@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 from lakeferry.errors import FeatureRequired, InvalidInput
 from lakeferry.log import (
     actions,
+    arrow_versions,
     checksum,
     features,
     file_actions,
@@ -218,7 +219,7 @@ def encode_files(name: str, table: pa.Table) -> Iterator[bytes]:
     beside = (ORDER.name, "stats_parsed", "partitionValues_parsed")
     plain = table.drop_columns([column for column in beside if column in table.column_names])
     for batch in plain.to_batches(_ROW_BATCH):
-        for row in batch.to_pylist(maps_as_pydicts="lossy"):
+        for row in arrow_versions.to_rows(batch):
             raw = row.pop(file_actions.RAW.name, None)
             value = {key: item for key, item in row.items() if item is not None}
             vector = value.get("deletionVector")

@@ -322,6 +322,7 @@ def test_supported_type_changes_give_the_values(tmp_path: Path) -> None:
 # --- Types that Arrow doesn't have ----------------------------------------------
 
 
+@pytest.mark.skipif(int(pa.__version__.partition(".")[0]) < 21, reason="pyarrow 20 can't")
 def test_variants_are_their_two_parts(tmp_path: Path) -> None:
     parts = [{"value": b"\x0c\x01", "metadata": b"\x01\x00\x00"}, None]
     kind = pa.struct([("value", pa.binary()), ("metadata", pa.binary())])

@@ -21,7 +21,7 @@ from lakeferry.engine import REWRITTEN, RewritePlan, Volume
 from lakeferry.engines import file_rewrite, object_copy
 from lakeferry.engines.local_engine import LocalEngine
 from lakeferry.errors import CorruptLog, MissingFile, UnsupportedFeature
-from lakeferry.log import file_actions
+from lakeferry.log import arrow_versions, file_actions
 from lakeferry.log.actions import Metadata
 from lakeferry.storage import Store
 from tests.support.history import bitmap, z85
@@ -111,7 +111,7 @@ def rewrite(
     engine = LocalEngine(lambda config: by_uri[config.uri], parallel=parallel)
     batches = list(engine.rewrite(plan))
     assert all(batch.schema == REWRITTEN for batch in batches)
-    found = [row for batch in batches for row in batch.to_pylist(maps_as_pydicts="strict")]
+    found = [row for batch in batches for row in arrow_versions.to_rows(batch)]
     return sorted(found, key=lambda row: int(row["row"]))
 
 

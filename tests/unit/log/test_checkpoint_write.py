@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakeferry.errors import CorruptLog, UnsupportedFeature
-from lakeferry.log import actions, checkpoint_write, paths
+from lakeferry.log import actions, arrow_versions, checkpoint_write, paths
 from lakeferry.log.file_actions import RAW
 from lakeferry.log.properties import DAY_MS
 from lakeferry.log.replay import Snapshot
@@ -47,7 +47,7 @@ def same(first: Snapshot, second: Snapshot) -> bool:
         plain = table.drop_columns([c for c in (RAW.name, "dataChange") if c in table.column_names])
         return sorted(
             json.dumps({k: v for k, v in row.items() if v is not None}, sort_keys=True)
-            for row in plain.to_pylist(maps_as_pydicts="lossy")
+            for row in arrow_versions.to_rows(plain)
         )
 
     return (

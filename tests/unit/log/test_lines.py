@@ -7,7 +7,7 @@ import tracemalloc
 import pytest
 
 from lakeferry.errors import CorruptLog
-from lakeferry.log import file_actions
+from lakeferry.log import arrow_versions, file_actions
 from lakeferry.log import lines as log_lines
 from lakeferry.log.file_actions import RAW
 from lakeferry.log.latest_actions import LatestActions
@@ -35,7 +35,7 @@ def read(*files_of_lines: bytes) -> Lines:
 
 def test_file_actions_become_rows_with_their_text_beside_them() -> None:
     lines = read(ADD + b"\r\n\n  \n" + REMOVE)
-    (add,) = lines.adds.to_pylist(maps_as_pydicts="strict")
+    (add,) = arrow_versions.to_rows(lines.adds)
     assert add["path"] == "a"
     assert add["partitionValues"] == {"p": None}
     assert add["tags"] == {"t": "1"}
@@ -110,7 +110,7 @@ def test_what_other_json_libraries_take_is_taken() -> None:
     line = b'{"add":{"path":"a","size":3.0,"modificationTime":1e3,"partitionValues":'
     line += b'{"i":1,"f":1.50,"b":true,"s":"x","n":null},"deletionVector":{"storageType":"u",'
     line += b'"pathOrInlineDv":"x","sizeInBytes":5.0,"cardinality":6}},"txn":null}'
-    (add,) = read(line).adds.to_pylist(maps_as_pydicts="strict")
+    (add,) = arrow_versions.to_rows(read(line).adds)
     assert (add["size"], add["modificationTime"], add[RAW.name]) == (3, 1000, line)
     assert add["partitionValues"] == {"i": "1", "f": "1.50", "b": "true", "s": "x", "n": None}
     assert add["deletionVector"]["sizeInBytes"] == 5

@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakeferry.errors import CorruptLog
-from lakeferry.log import file_identity
+from lakeferry.log import arrow_versions, file_identity
 from lakeferry.log.decoding import decode_odd
 from lakeferry.log.rewrite.line_rewrite import change_path, rewrite_lines
 from lakeferry.log.rewrite.path_rewrite import (
@@ -169,7 +169,7 @@ class Listed:
         if len(wanted) * _HASHED >= len(self.names):
             return pc.index_in(wanted, value_set=self.names).cast(pa.int64())
         # With explicit types: to infer a type, Arrow tries to import packages that may be missing.
-        at = pc.search_sorted(self.names, wanted).cast(pa.int64())
+        at = arrow_versions.first_not_below(self.names, wanted)
         at = pc.if_else(pc.less(at, pa.scalar(len(self.names), pa.int64())), at, _NOWHERE)
         return pc.if_else(pc.equal(self.names.take(at), wanted), at, _NOWHERE)
 
