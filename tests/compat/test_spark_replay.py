@@ -178,11 +178,11 @@ def test_with_pandas_and_without_it_spark_does_the_same(
 ) -> None:
     from pyspark.errors import PySparkImportError
 
-    from lakeferry.engines.spark import spark_session
+    from lakeferry.engines.spark import spark_calls
 
     refusal = {"package_name": "Pandas", "minimum_version": "2.2.0"}
     direct: list[str] = []
-    directly = spark_session._map_in_arrow_without_pandas
+    directly = spark_calls.map_in_arrow_without_pandas
 
     def ask() -> None:
         if not there_is_pandas:
@@ -194,7 +194,7 @@ def test_with_pandas_and_without_it_spark_does_the_same(
 
     # What PySpark asks, and not what is installed: so both ways are always tested.
     monkeypatch.setattr("pyspark.sql.pandas.functions.require_minimum_pandas_version", ask)
-    monkeypatch.setattr(spark_session, "_map_in_arrow_without_pandas", noted)
+    monkeypatch.setattr(spark_calls, "map_in_arrow_without_pandas", noted)
     there, here = both(log_only(HISTORIES["V2 in Parquet"], tmp_path))
     assert there == here
     assert bool(direct) is not there_is_pandas

@@ -74,7 +74,7 @@ def test_every_file_of_the_package_is_in_the_wheel(installed: Installed) -> None
         for path in SOURCE.rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
-    assert "lakeferry/engines/spark/spark_jars_lock/jars.sha256" in wanted
+    assert "lakeferry/engines/spark/spark_jars_lock/jars-3.5.sha256" in wanted
     with zipfile.ZipFile(installed.wheel) as wheel:
         assert wanted <= set(wheel.namelist())
 

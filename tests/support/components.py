@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lakeferry.engines.spark import spark_jars
+from lakeferry.engines.spark.spark_versions import SPARK_LINES
 from lakeferry.errors import LakeferryError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -289,9 +290,12 @@ def main(arguments: list[str]) -> int:
             with tempfile.TemporaryDirectory() as folder:
                 import pyspark
 
-                jars = Path(folder) / "jars"
-                spark_jars.resolve_jars(jars, Path(pyspark.__file__).parent / "jars")
-                spark_jars.lock_file().write_text(spark_jars.digests(jars))
+                for line in SPARK_LINES:
+                    if line.delta is None:
+                        continue
+                    jars = Path(folder) / line.line
+                    spark_jars.resolve_jars(line, jars, Path(pyspark.__file__).parent / "jars")
+                    spark_jars.lock_file(line).write_text(spark_jars.digests(jars))
             return 0
         case _:
             print(__doc__, file=sys.stderr)

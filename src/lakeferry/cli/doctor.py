@@ -20,7 +20,7 @@ from pathlib import Path
 from lakeferry import config
 from lakeferry.cli import render
 from lakeferry.cli.options import Session, command
-from lakeferry.engines.spark import spark_jars
+from lakeferry.engines.spark import spark_jars, spark_versions
 from lakeferry.errors import LakeferryError
 
 PYTHON = (3, 11)
@@ -28,6 +28,7 @@ JAVA = 17
 ENOUGH_DISK_BYTES = 1 << 30
 _CONNECTOR_JARS = "*unitycatalog-spark*.jar"
 _FOR_SPARK = "needed for the Spark engine only"
+_INSTALL_SPARK = f"{_FOR_SPARK}: pip install 'lakeferry[spark]'"
 _JAVA_VERSION = re.compile(r'^JAVA_VERSION="(?:1\.)?(\d+)[^"]*"', re.MULTILINE)
 
 
@@ -75,11 +76,11 @@ def _look(environment: Mapping[str, str]) -> Iterator[MachineCheck]:
     """Yield every check; a check that raises an error counts as failed."""
     looks: list[tuple[str, Callable[[Mapping[str, str]], MachineCheck]]] = [
         ("python", _python),
-        ("pyarrow", lambda _: _package("pyarrow", "22", "reinstall lakeferry")),
+        ("pyarrow", lambda _: _package("pyarrow", "20", "pip install 'pyarrow>=20'")),
         ("obstore", lambda _: _package("obstore", "0.12", "reinstall lakeferry")),
         ("java", _java),
-        ("pyspark", lambda _: _spark_package("pyspark", spark_jars.PYSPARK)),
-        ("delta-spark", lambda _: _spark_package("delta-spark", spark_jars.DELTA_SPARK)),
+        ("pyspark", lambda _: _pyspark()),
+        ("delta-spark", lambda _: _delta_spark()),
         ("spark-jars", _jars),
         ("unity-spark", _unity_connector),
         ("cache", _cache),
@@ -97,7 +98,10 @@ def _look(environment: Mapping[str, str]) -> Iterator[MachineCheck]:
 
 def found_jars(environment: Mapping[str, str]) -> Path | None:
     """Return the folder of the jars of Delta Lake for our Spark, or ``None``."""
-    folder = spark_jars.jars_folder(environment)
+    try:
+        folder = spark_jars.jars_folder(environment)
+    except LakeferryError:
+        return None
     return folder if folder.is_dir() else None
 
 
@@ -134,14 +138,37 @@ def _package(name: str, at_least: str, remedy: str) -> MachineCheck:
     return MachineCheck(name, _numbers(version) >= _numbers(at_least), version, remedy)
 
 
-def _spark_package(name: str, wanted: str) -> MachineCheck:
-    remedy = f"{_FOR_SPARK}: pip install 'lakeferry[spark]'"
-    try:
-        version = importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return MachineCheck(name, False, "not installed", remedy)
-    detail = version if version == wanted else f"{version}, tried with {wanted}"
-    return MachineCheck(name, version == wanted, detail, remedy)
+def _pyspark() -> MachineCheck:
+    """Say which Spark there is, and what works with it."""
+    name, version = "pyspark", spark_versions.installed_pyspark()
+    if version is None:
+        return MachineCheck(name, False, "not installed", _INSTALL_SPARK)
+    line = spark_versions.line_of(version)
+    if line.delta_fails_with(version):
+        works = spark_versions.NEWEST_WITH_DELTA if line.delta is None else line
+        return MachineCheck(
+            name,
+            False,
+            f"{version}, with which Delta Lake is known to fail; --engine spark works without it",
+            f"to read Delta tables in Spark: pip install pyspark=={works.pyspark} "
+            f"delta-spark=={works.delta}",
+        )
+    detail = f"{version}: --engine spark, and Delta Lake {line.delta}"
+    if version != line.pyspark:
+        detail += f"; tried with {line.pyspark}"
+    return MachineCheck(name, True, detail)
+
+
+def _delta_spark() -> MachineCheck:
+    name = "delta-spark"
+    version = spark_versions.installed_version(name)
+    if version is None:
+        return MachineCheck(name, False, "not installed", _INSTALL_SPARK)
+    line = spark_jars.jars_line()
+    remedy = f"{_FOR_SPARK}: pip install delta-spark=={line.delta}"
+    is_tried = version == line.delta
+    detail = version if is_tried else f"{version}, tried with {line.delta} on Spark {line.line}"
+    return MachineCheck(name, is_tried, detail, remedy)
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -160,18 +187,19 @@ def _java(environment: Mapping[str, str]) -> MachineCheck:
 
 
 def _jars(environment: Mapping[str, str]) -> MachineCheck:
+    line = spark_jars.jars_line()
     folder = found_jars(environment)
     if folder is None:
         where = config.cache_folder(environment)
         return MachineCheck(
             "spark-jars",
             False,
-            f"no jars of Delta Lake {spark_jars.DELTA_SPARK} in {where}",
+            f"no jars of Delta Lake {line.delta} for Spark {line.line} in {where}",
             f"{_FOR_SPARK}: run 'lakeferry setup spark', or start Spark with "
-            f"spark.jars.packages={spark_jars.PACKAGES}",
+            f"spark.jars.packages={line.packages}",
         )
     jars = len(list(folder.glob("*.jar")))
-    elsewhere = f"another Spark downloads them by spark.jars.packages={spark_jars.PACKAGES}"
+    elsewhere = f"another Spark downloads them by spark.jars.packages={line.packages}"
     return MachineCheck("spark-jars", True, f"{jars} jars in {folder}; {elsewhere}")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import os
 from typing import Any
 
@@ -34,22 +33,22 @@ def setup() -> None:
 def spark(session: Session, ivy_settings: str | None, dry_run: bool) -> None:
     """Fetch Delta Lake's jars for PySpark into the cache folder, each checked by its digest.
 
-    Needs Java and the extra lakeferry[spark]. The folder is LAKEFERRY_CACHE, by default
-    lakeferry in the user's cache folder.
+    Needs Java and PySpark, whose version decides which jars are fetched. The folder is
+    LAKEFERRY_CACHE, by default lakeferry in the user's cache folder.
     """
-    from lakeferry.engines.spark import spark_jars
+    from lakeferry.engines.spark import spark_jars, spark_versions
 
     folder = spark_jars.jars_folder(os.environ)
     if dry_run:
         plan = [] if folder.is_dir() else [{"op": "fetch_jars", "folder": str(folder)}]
         _show_plan(session, plan)
         return
-    with progress.waiting(session.output, "fetching Spark's jars (about 60 MB)"):
+    with progress.waiting(session.output, "fetching Spark's jars"):
         changed = spark_jars.fetch(os.environ, ivy_settings=ivy_settings)
     document = {
         "jars": str(folder),
-        "pyspark": _version("pyspark"),
-        "delta_spark": _version("delta-spark"),
+        "pyspark": spark_versions.installed_pyspark(),
+        "delta_spark": spark_versions.installed_version("delta-spark"),
         "changed": changed,
     }
     if session.output.json:
@@ -58,13 +57,6 @@ def spark(session: Session, ivy_settings: str | None, dry_run: bool) -> None:
     page = session.output.page()
     page.facts([(name.replace("_", "-"), document[name]) for name in list(document)[:3]])
     page.line("fetched" if changed else "the jars were there already")
-
-
-def _version(name: str) -> str | None:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
 
 
 def _show_plan(session: Session, plan: list[dict[str, Any]]) -> None:

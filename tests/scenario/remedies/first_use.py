@@ -20,6 +20,7 @@ NEEDS_A_PERSON.update(
         ),
         "spark_jars.py: pip install 'lakeferry[spark]'": "a package has to be installed",
         "spark_jars.py: pip install pyspark=={} delta-spark=={}": ("a package has to be installed"),
+        "spark_versions.py: use a newer Spark, or --engine local": "it takes another Spark",
         "spark_jars.py: run the command on a machine that can reach Maven's repository, or use "
         "a mirror: --ivy-settings FILE takes the same file as Spark's spark.jars.ivySettings": (
             "it takes another network"

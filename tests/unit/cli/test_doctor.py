@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from lakeferry.cli import doctor
-from lakeferry.engines.spark import spark_jars
-from lakeferry.errors import HashMismatch
+from lakeferry.engines.spark import spark_jars, spark_versions
+from lakeferry.engines.spark.spark_versions import NEWEST_WITH_DELTA, SPARK_LINES, SparkLine
+from lakeferry.errors import HashMismatch, InvalidInput
 from tests.unit.cli.program import run
 
 
@@ -72,7 +73,8 @@ def test_jars_that_are_there_are_not_fetched_again(tmp_path: Path) -> None:
     assert not folder.exists()
     folder.mkdir(parents=True)
     done = run("setup", "spark", "--json", home=tmp_path, variables=variables)
-    versions = {"pyspark": spark_jars.PYSPARK, "delta_spark": spark_jars.DELTA_SPARK}
+    line = spark_jars.jars_line()
+    versions = {"pyspark": line.pyspark, "delta_spark": line.delta}
     assert done.document == {"jars": str(folder), **versions, "changed": False}
 
 
@@ -94,7 +96,47 @@ def test_jars_that_no_mirror_has_leave_nothing_behind(tmp_path: Path) -> None:
 def test_jars_with_other_digests_are_refused(tmp_path: Path) -> None:
     (tmp_path / "delta-spark.jar").write_bytes(b"something else")
     with pytest.raises(HashMismatch):
-        spark_jars._check(tmp_path)
+        spark_jars._check(NEWEST_WITH_DELTA, tmp_path)
+
+
+@pytest.mark.parametrize("line", [each for each in SPARK_LINES if each.packages])
+def test_each_line_of_spark_has_its_own_jars(
+    line: SparkLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spark_versions, "installed_pyspark", lambda: line.pyspark)
+    monkeypatch.setattr(spark_versions, "installed_version", lambda _: line.delta)
+    found = checks(LAKEFERRY_CACHE=str(tmp_path))
+    assert found["pyspark"].ok
+    assert found["delta-spark"].ok
+    assert f"spark.jars.packages={line.packages}" in (found["spark-jars"].remedy or "")
+    (locked,) = [
+        jar for jar in spark_jars.lock_file(line).read_text().split() if "delta-spark" in jar
+    ]
+    assert line.packages is not None
+    assert locked == "-".join(line.packages.split(":")[1:]) + ".jar"
+    names = {spark_jars.jars_folder(line=each) for each in SPARK_LINES if each.packages}
+    assert len(names) == 4
+
+
+@pytest.mark.parametrize(
+    ("version", "instead"), [("4.1.4", "pyspark==4.1.1"), ("4.3.0", "pyspark==4.2.0")]
+)
+def test_a_spark_that_delta_lake_fails_with_is_named(
+    version: str, instead: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spark_versions, "installed_pyspark", lambda: version)
+    found = checks(LAKEFERRY_CACHE=str(tmp_path))
+    for name in ("pyspark", "spark-jars"):
+        assert not found[name].ok
+        assert version in found[name].detail
+        assert instead in (found[name].remedy or "")
+    with pytest.raises(InvalidInput, match="Delta Lake doesn't work"):
+        spark_jars.fetch({"LAKEFERRY_CACHE": str(tmp_path)})
+
+
+def test_a_spark_that_is_too_old_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark_versions, "installed_pyspark", lambda: "3.4.1")
+    assert "3.4.1" in checks()["pyspark"].detail
 
 
 def test_settings_that_cannot_work_are_found(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ from lakeferry.engine import (
 )
 from lakeferry.engines import objects_to_copy
 from lakeferry.engines.copy_progress import CopyProgress
-from lakeferry.engines.spark import presence_on_spark, replay_on_spark
+from lakeferry.engines.spark import presence_on_spark, replay_on_spark, spark_calls
 from lakeferry.engines.spark.job_progress import task_progress, watched
 from lakeferry.engines.spark.spark_session import EngineSession, map_in_arrow
 from lakeferry.engines.spark.tasks import copy_tasks, log_plan, task_sizes
@@ -249,7 +249,7 @@ def _packed(rows: DataFrame, packing: task_sizes.Packing) -> DataFrame:
     placed = to_copy.select("path", "name", "size", sql.spark_partition_id().alias("part"))
     ordered = placed.sortWithinPartitions("name", "path")
     packed = map_in_arrow(ordered, pack, from_arrow_schema(task_sizes.PACKED))
-    return packed.repartitionById(packing.tasks, sql.col("task"))
+    return spark_calls.place_by_task(packed, packing.tasks, "task")
 
 
 def _copied(

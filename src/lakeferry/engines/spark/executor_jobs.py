@@ -10,12 +10,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark import StorageLevel
-from pyspark.sql import functions as sql
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from lakeferry.engine import Observer, Volume
 from lakeferry.engines.copy_progress import CopyProgress
-from lakeferry.engines.spark import replay_on_spark
+from lakeferry.engines.spark import replay_on_spark, spark_calls
 from lakeferry.engines.spark.job_progress import task_progress, watched
 from lakeferry.engines.spark.spark_errors import our_errors
 from lakeferry.engines.spark.spark_session import EngineSession, map_in_arrow
@@ -59,7 +58,7 @@ def on_executors(
 
         with our_errors():
             frame = spark.createDataFrame(tasks, "task int, rows binary")
-            placed = frame.repartitionById(len(tasks), sql.col("task"))
+            placed = spark_calls.place_by_task(frame, len(tasks), "task")
             done = map_in_arrow(placed, run, from_arrow_schema(job.schema))
             done = done.persist(StorageLevel.MEMORY_AND_DISK)
         try:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException, PySparkImportError
+from pyspark.errors import PySparkException
 
 from lakeferry.engines.spark.tasks.task_failures import found_in
 from lakeferry.errors import InvalidInput, LakeferryError
@@ -20,7 +20,7 @@ def our_errors() -> Iterator[None]:
     """Raise the executor's exception if it is one of our errors."""
     try:
         yield
-    except PySparkImportError as missing:
+    except ImportError as missing:
         raise InvalidInput(
             "Spark lacks a package that it needs",
             cause=str(missing),

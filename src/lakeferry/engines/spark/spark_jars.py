@@ -1,9 +1,10 @@
 """Finds or downloads the jars of Delta Lake that PySpark doesn't bring.
 
-``spark_jars_lock/ivy.xml`` lists the jars, ``spark_jars_lock/jars.sha256`` has their digests.
-PySpark's Ivy resolves them, with the Maven repositories configured for Ivy and Spark, and they
-are kept in the user's cache folder. An existing folder is complete: it is filled under another
-name, checked against the digests, and then renamed.
+Each line of Spark has jars of its own: ``spark_jars_lock/ivy-LINE.xml`` lists them, and
+``spark_jars_lock/jars-LINE.sha256`` has their digests. The installed PySpark decides. Its Ivy
+resolves them, with the Maven repositories configured for Ivy and Spark, and they are kept in the
+user's cache folder. An existing folder is complete: it is filled under another name, checked
+against the digests, and then renamed.
 
 This module doesn't import pyspark and starts no JVM unless jars must be fetched.
 """
@@ -11,8 +12,6 @@ This module doesn't import pyspark and starts no JVM unless jars must be fetched
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
-import importlib.util
 import os
 import shutil
 import subprocess
@@ -21,27 +20,48 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
+from lakeferry.engines.spark import spark_versions
+from lakeferry.engines.spark.spark_versions import NEWEST_WITH_DELTA, SparkLine
 from lakeferry.errors import HashMismatch, InvalidInput, StorageUnavailable
 from lakeferry.storage import rights
 from lakeferry.storage.side_folder import cache_folder
 
-PYSPARK, DELTA_SPARK = "4.2.0", "4.4.0"
-"""The versions that Lakeferry is tested with."""
-PACKAGES = f"io.delta:delta-spark_4.2_2.13:{DELTA_SPARK}"
-"""For ``spark.jars.packages``, if Spark should fetch them itself."""
 _LOCK = Path(__file__).parent / "spark_jars_lock"
 _WORDS_SHOWN = 400
 
 
-def jars_folder(environment: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder of the jars, named after their digests; it may not exist yet."""
-    key = hashlib.sha256((_LOCK / "jars.sha256").read_bytes()).hexdigest()[:12]
+def jars_line() -> SparkLine:
+    """Return the line of the installed PySpark, or the one that is developed with, if none is.
+
+    It is an error if no Delta Lake works with the installed one.
+    """
+    version = spark_versions.installed_pyspark()
+    if version is None:
+        return NEWEST_WITH_DELTA
+    line = spark_versions.line_of(version)
+    if line.delta_fails_with(version):
+        works = NEWEST_WITH_DELTA if line.delta is None else line
+        raise InvalidInput(
+            f"Delta Lake doesn't work with PySpark {version}",
+            cause="no Delta Lake is known to work with it; Lakeferry's own jobs don't need one",
+            remedy=f"pip install pyspark=={works.pyspark} delta-spark=={works.delta}",
+        )
+    return line
+
+
+def jars_folder(environment: Mapping[str, str] = os.environ, line: SparkLine | None = None) -> Path:
+    """Return the folder of a line's jars, named after their digests; it may not exist yet.
+
+    Without a line it is that of the installed PySpark.
+    """
+    key = hashlib.sha256(lock_file(line or jars_line()).read_bytes()).hexdigest()[:12]
     return cache_folder(environment) / f"spark-jars-{key}"
 
 
 def fetch(environment: Mapping[str, str] = os.environ, *, ivy_settings: str | None = None) -> bool:
     """Fetch the jars if they are missing; return True if they were."""
-    folder = jars_folder(environment)
+    line = jars_line()
+    folder = jars_folder(environment, line)
     if folder.is_dir():
         return False
     shipped = _shipped()
@@ -51,8 +71,8 @@ def fetch(environment: Mapping[str, str] = os.environ, *, ivy_settings: str | No
             folder.parent.mkdir(parents=True, exist_ok=True)
             filled = tempfile.TemporaryDirectory(dir=folder.parent, prefix=".spark-jars-")
         made = Path(stack.enter_context(filled)) / "jars"
-        resolve_jars(made, shipped, java, ivy_settings)
-        _check(made)
+        resolve_jars(line, made, shipped, java, ivy_settings)
+        _check(line, made)
         try:
             made.rename(folder)
         except OSError:
@@ -64,13 +84,17 @@ def fetch(environment: Mapping[str, str] = os.environ, *, ivy_settings: str | No
 
 
 def resolve_jars(
-    folder: Path, shipped: Path, java: str = "java", ivy_settings: str | None = None
+    line: SparkLine,
+    folder: Path,
+    shipped: Path,
+    java: str = "java",
+    ivy_settings: str | None = None,
 ) -> None:
-    """Download the jars in ``ivy.xml`` into a folder, with the Ivy among PySpark's own jars."""
+    """Download a line's jars into a folder, with the Ivy among PySpark's own jars."""
     with tempfile.TemporaryDirectory() as ivy_cache:
         # Use a separate cache: in a shared one Ivy trusts a POM whose jar is missing, and fails.
         words = [java, "-cp", f"{shipped}/*", "org.apache.ivy.Main", "-warn"]
-        words += ["-ivy", str(_LOCK / "ivy.xml"), "-cache", ivy_cache]
+        words += ["-ivy", str(_LOCK / f"ivy-{line.line}.xml"), "-cache", ivy_cache]
         words += ["-settings", ivy_settings] if ivy_settings is not None else []
         words += ["-types", "jar", "bundle", "-retrieve", f"{folder}/[artifact]-[revision].[ext]"]
         ended = subprocess.run(words, capture_output=True, text=True, check=False)
@@ -91,13 +115,13 @@ def digests(folder: Path) -> str:
     return "".join(f"{hashlib.sha256(jar.read_bytes()).hexdigest()}  {jar.name}\n" for jar in jars)
 
 
-def lock_file() -> Path:
-    """Return the file that has the digests."""
-    return _LOCK / "jars.sha256"
+def lock_file(line: SparkLine) -> Path:
+    """Return the file that has the digests of a line's jars."""
+    return _LOCK / f"jars-{line.line}.sha256"
 
 
-def _check(folder: Path) -> None:
-    wanted = set(lock_file().read_text().splitlines())
+def _check(line: SparkLine, folder: Path) -> None:
+    wanted = set(lock_file(line).read_text().splitlines())
     found = set(digests(folder).splitlines())
     if wanted != found:
         names = sorted({line.split()[1] for line in wanted ^ found})
@@ -110,17 +134,13 @@ def _check(folder: Path) -> None:
 
 def _shipped() -> Path:
     """Return the folder of PySpark's own jars."""
-    found = importlib.util.find_spec("pyspark")
-    if found is None or found.origin is None:
+    folder = spark_versions.pyspark_folder()
+    if folder is None:
         raise InvalidInput("PySpark isn't installed", remedy="pip install 'lakeferry[spark]'")
-    version = importlib.metadata.version("pyspark")
-    if version != PYSPARK:
-        raise InvalidInput(
-            f"the jars are for PySpark {PYSPARK}",
-            cause=f"PySpark {version} is installed",
-            remedy=f"pip install pyspark=={PYSPARK} delta-spark=={DELTA_SPARK}",
-        )
-    return Path(found.origin).parent / "jars"
+    if (folder / "jars").is_dir():
+        return folder / "jars"
+    # The PySpark of SPARK_HOME is in its folder python/.
+    return folder.parents[1] / "jars"
 
 
 def _java(environment: Mapping[str, str]) -> str:

@@ -19,24 +19,22 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 from pyspark import SparkConf, SparkContext
-from pyspark.errors import PySparkException, PySparkImportError
+from pyspark.errors import PySparkException
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
-from pyspark.sql.udf import UserDefinedFunction
-from pyspark.util import PythonEvalType
 
 from lakeferry.engine import Observer, unobserved
+from lakeferry.engines.spark import spark_calls, spark_jars
+from lakeferry.engines.spark.spark_calls import ArrowFunction
 from lakeferry.engines.spark.tasks.counters import Counters, kept
 from lakeferry.errors import InvalidInput
-from lakeferry.storage.side_folder import cache_folder
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _LOG4J = """\
@@ -53,8 +51,6 @@ _STARTING = "starting Spark"
 _CLASS_PATHS = ("spark.driver.extraClassPath", "spark.executor.extraClassPath")
 _END_TIMEOUT_S = 20
 _TOLD_LINES = 5
-
-ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 
 class EngineSession:
@@ -124,8 +120,10 @@ def open_session(
 ) -> EngineSession:
     """Return the user's active session, or start one with ``settings`` added to ours.
 
-    A JVM takes seconds to start, so the observer is told about it.
+    A JVM takes seconds to start, so the observer is told about it. An unsupported Spark is
+    refused first.
     """
+    spark_calls.spark_line()
     active = SparkSession.getActiveSession()
     if active is None and SparkContext._active_spark_context is not None:
         # A session is active only in its own thread, but getOrCreate finds it from all threads.
@@ -157,28 +155,11 @@ def map_in_arrow(
         context.pythonExec = sys.executable
     try:
         return frame.mapInArrow(function, schema)
-    except PySparkImportError:
+    except ImportError:
         # pandas is missing or too old.
-        return _map_in_arrow_without_pandas(frame, function, schema)
+        return spark_calls.map_in_arrow_without_pandas(frame, function, schema)
     finally:
         context.pythonExec = given
-
-
-def _map_in_arrow_without_pandas(
-    frame: DataFrame, function: ArrowFunction, schema: StructType | str
-) -> DataFrame:
-    """Do the same as ``DataFrame.mapInArrow``, but without requiring pandas.
-
-    The original requires it because it makes its function with ``pandas_udf``, although neither
-    it nor a worker then uses pandas. The calls to the JVM are those of PySpark 4.2.0, and some
-    of those names aren't public. Why Lakeferry doesn't depend on pandas instead:
-    docs/decisions/0008-spark-reads-through-our-store.md.
-    """
-    mapped = UserDefinedFunction(function, schema, evalType=PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
-    column: Any = mapped(*[frame[name] for name in frame.columns])
-    barrier, resource_profile = False, None
-    plan = frame._jdf.mapInArrow(column._jc, barrier, resource_profile)
-    return DataFrame(plan, frame.sparkSession)
 
 
 def _is_local(context: SparkContext) -> bool:
@@ -187,14 +168,14 @@ def _is_local(context: SparkContext) -> bool:
 
 
 def _jars_folder() -> Path | None:
-    """Return the folder with Delta Lake's jars that the setup fetched; the newest if several.
+    """Return the folder with Delta Lake's jars for this Spark, if the setup fetched them.
 
     Our jobs read through our own store and don't need them. A user who reads a Delta table with
     Spark's own reader does, and then nothing must be resolved or downloaded.
     """
-    folder = cache_folder(os.environ)
-    found = [path for path in folder.glob("spark-jars-*") if path.is_dir()]
-    return max(found, key=lambda path: path.stat().st_mtime, default=None)
+    line = spark_calls.spark_line()
+    folder = None if line.delta is None else spark_jars.jars_folder(os.environ, line)
+    return folder if folder is not None and folder.is_dir() else None
 
 
 class _Started:
