@@ -3,7 +3,7 @@
 A cluster brings a pyarrow of its own. The functions here are pyarrow's where it has them, and do
 the same in Python where it doesn't, more slowly. No other module uses these functions of pyarrow
 (``tests/unit/log/test_arrow_versions.py``). Which versions are supported:
-docs/decisions/0032-ranges-of-versions.md.
+docs/decisions/0033-ranges-of-versions.md.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A line is the first two numbers of a version: 4.2.0 and 4.2.1 are of the line 4.2. This module
 doesn't import pyspark, so that ``doctor`` needs neither Spark nor a JVM. What the ways of doing
 something are: :mod:`lakeferry.engines.spark.spark_calls`. Why these lines:
-docs/decisions/0032-ranges-of-versions.md.
+docs/decisions/0033-ranges-of-versions.md.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from lakeferry.engines.spark import spark_versions
 from lakeferry.engines.spark.spark_versions import NEWEST_WITH_DELTA, SPARK_LINES, line_of
 from lakeferry.errors import InvalidInput
 
-DECISION = Path(__file__).parents[4] / "docs/decisions/0032-ranges-of-versions.md"
+DECISION = Path(__file__).parents[4] / "docs/decisions/0033-ranges-of-versions.md"
 
 
 @pytest.mark.parametrize(
