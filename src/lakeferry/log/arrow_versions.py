@@ -14,6 +14,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeferry.errors import PackageMissing
+
+_WRONG_ORDER = "struct fields don't match or are in the wrong order"
 NEWER = {"maps_as_pydicts": "22", "arange": "21", "search_sorted": "26"}
 """Names that pyarrow has since this version, and that only this module uses."""
 
@@ -37,6 +40,22 @@ def first_not_below(ordered: pa.Array, wanted: pa.Array) -> pa.Array:
     if _HAS_SEARCH_SORTED:
         return pc.search_sorted(ordered, wanted).cast(pa.int64())
     return _found_by_bisection(ordered, wanted)
+
+
+def too_old_error(failed: pa.ArrowException) -> PackageMissing | None:
+    """Return the error to report if Arrow failed at something that newer versions can do.
+
+    Before version 21 Arrow doesn't cast structs whose fields are in another order. Spark writes
+    the two parts of a variant in another order than the protocol has them.
+    """
+    if _WRONG_ORDER not in str(failed):
+        return None
+    return PackageMissing(
+        f"pyarrow {pa.__version__} can't read a struct with its fields in another order",
+        cause=" ".join(str(failed).split()),
+        remedy="pip install 'pyarrow>=21'",
+        package="pyarrow",
+    )
 
 
 # --- The same in Python -------------------------------------------------------
@@ -100,6 +119,17 @@ def _has_maps_as_dicts() -> bool:
         return False
 
 
+def _casts_structs_of_any_order() -> bool:
+    first, second = pa.field("a", pa.int8()), pa.field("b", pa.int8())
+    try:
+        pa.array([{"a": 1, "b": 2}], pa.struct([first, second])).cast(pa.struct([second, first]))
+    except pa.ArrowException:
+        return False
+    return True
+
+
+CASTS_STRUCTS_OF_ANY_ORDER = _casts_structs_of_any_order()
+"""Whether a scan reads a struct whose fields have another order in a file; since version 21."""
 _HAS_MAPS_AS_DICTS = _has_maps_as_dicts()
 _HAS_ARANGE = hasattr(pa, "arange")
 _HAS_SEARCH_SORTED = hasattr(pc, "search_sorted")

@@ -60,6 +60,11 @@ class _Counts(msgspec.Struct):
     protocol: Any = None
 
 
+class _Size(msgspec.Struct):
+    tableSizeBytes: int
+
+
+_SIZE = msgspec.json.Decoder(_Size)
 _CHECKSUM = msgspec.json.Decoder(_Checksum)
 _COUNTS = msgspec.json.Decoder(_Counts)
 
@@ -99,6 +104,14 @@ def contradictions(checksum: Checksum, protocol: Protocol, metadata: Metadata) -
         ("the properties", stated.configuration, metadata.configuration),
     )
     return [name for name, there, here in pairs if there != here]
+
+
+def decode_size(data: bytes) -> int | None:
+    """Return the bytes of a version's files from its checksum file; ``None`` if it has no size."""
+    try:
+        return _SIZE.decode(data).tableSizeBytes
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
 
 
 def decode_counts(data: bytes) -> tuple[int, int] | None:

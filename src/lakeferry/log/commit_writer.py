@@ -49,7 +49,10 @@ _PATTERNS = (
 )
 """Each client's text, and in which field it is; the first pattern that matches decides."""
 _COMPILED = tuple((kind, name, re.compile(pattern)) for kind, name, pattern in _PATTERNS)
-_RELEASE = re.compile(r"(\d{1,6})\.(\d{1,6})\.(\d{1,6})", re.ASCII)
+_RELEASE = re.compile(r"(\d{1,6})(?:\.(\d{1,6})\.(\d{1,6}))?", re.ASCII)
+
+Release = tuple[int, int, int]
+"""A version as numbers. Trino has one number, which is the first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +68,10 @@ class CommitWriter:
     version: str | None = None
 
     @property
-    def release(self) -> tuple[int, int, int] | None:
+    def release(self) -> Release | None:
         """The version as numbers; ``None`` for a build of a vendor, or a version to come."""
         found = _RELEASE.fullmatch(self.version or "")
-        return None if found is None else (int(found[1]), int(found[2]), int(found[3]))
+        return None if found is None else (int(found[1]), int(found[2] or 0), int(found[3] or 0))
 
 
 def commit_writer(info: Mapping[str, Any]) -> CommitWriter:

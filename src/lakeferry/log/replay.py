@@ -10,14 +10,14 @@ A snapshot without a protocol or without metadata is :class:`~lakeferry.errors.C
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeferry.errors import CorruptLog
-from lakeferry.log import checkpoint_read, file_actions, file_identity, stats
+from lakeferry.log import checkpoint_read, file_actions, file_identity, fingerprints, stats
 from lakeferry.log.actions import CommitInfo, DomainMetadata, Metadata, Protocol, Txn
 from lakeferry.log.checkpoint_read import Rows
 from lakeferry.log.latest_actions import LatestActions
@@ -31,6 +31,9 @@ before a new checkpoint is written, which would make the mistake permanent.
 """
 _MAX_LONG = 2**63 - 1
 _MOST_CHUNKS = 8
+_CHECKED_ROWS = 65_536
+FileTable = tuple[str, pa.Table]
+"""Some file actions of a version: ``add`` or ``remove``, and a table of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +78,7 @@ class Snapshot:
     @property
     def size_bytes(self) -> int:
         """Total size of all live files."""
-        sizes = self.files["size"]
-        bounds = pc.min_max(sizes).as_py()
-        largest = max(abs(bounds["min"] or 0), abs(bounds["max"] or 0))
-        if largest * self.num_files > _MAX_LONG:
-            # Arrow's sum would overflow. No real table is so large.
-            return sum(size or 0 for size in sizes.to_pylist())
-        return int(pc.sum(sizes).as_py() or 0)
+        return total_bytes(self.files["size"])
 
 
 class Reconciliation:
@@ -119,21 +116,39 @@ class Reconciliation:
         self._adds = [_only(adds, newest)]
         self._removes = [_only(removes, newest)]
 
+    @property
+    def of_commits(self) -> tuple[FileTable, ...]:
+        """The file actions of the commits, tombstones first."""
+        return tuple(
+            (name, table)
+            for name, tables in (("remove", self._removes), ("add", self._adds))
+            for table in tables
+        )
+
     def take(self, rows: Rows) -> None:
         """Add the rows of a checkpoint file that no commit overrides."""
         self._is_checked = self._is_checked and not rows.adds and not rows.removes
+        for name, table in self.pass_on(rows):
+            (self._adds if name == "add" else self._removes).append(table)
+
+    def pass_on(self, rows: Rows) -> Iterator[FileTable]:
+        """Add the small actions of a checkpoint file; return its rows that no commit overrides.
+
+        The rows aren't kept here: there may be a million of them.
+        """
         self._check_agrees(rows)
         self._protocol = self._protocol or rows.protocol
         self._metadata = self._metadata or rows.metadata
         self._checkpoint_path = rows.path or self._checkpoint_path
         self._txns = rows.txns | self._txns
         self._domains = rows.domains | self._domains
-        for batches, kept in ((rows.adds, self._adds), (rows.removes, self._removes)):
-            kept += [
-                pa.Table.from_batches([file_actions.lean(self._untouched(batch))])
-                for batch in batches
-            ]
+        batches = {"add": rows.adds, "remove": rows.removes}
         rows.adds, rows.removes = [], []
+        return (
+            (name, pa.Table.from_batches([file_actions.lean(self._untouched(batch))]))
+            for name, found in batches.items()
+            for batch in found
+        )
 
     def _check_agrees(self, rows: Rows) -> None:
         """Raise an error if rows contradict earlier rows of the same checkpoint."""
@@ -175,7 +190,8 @@ class Reconciliation:
         """Return the version; set ``is_checked`` if no logical file can be in two of the rows."""
         state = self.state()
         if not (is_checked or self._is_checked) and self._rows <= MOST_CHECKED:
-            check_distinct((*self._adds, *self._removes), self._root, self._checkpoint_path)
+            tables = (*self._adds, *self._removes)
+            check_distinct(lambda: tables, self._root, self._checkpoint_path)
         return Snapshot(
             state.version,
             state.protocol,
@@ -206,16 +222,70 @@ class Reconciliation:
         raise checkpoint_read.corrupt(self._checkpoint_path or "", why)
 
 
-def check_distinct(tables: Iterable[pa.Table], root: str, checkpoint_path: str | None) -> None:
+def total_bytes(sizes: pa.ChunkedArray) -> int:
+    """Return the sum of sizes, of which none may be stated."""
+    bounds = pc.min_max(sizes).as_py()
+    largest = max(abs(bounds["min"] or 0), abs(bounds["max"] or 0))
+    if largest * len(sizes) > _MAX_LONG:
+        # Arrow's sum would overflow. No real table is so large.
+        return sum(size or 0 for size in sizes.to_pylist())
+    return int(pc.sum(sizes).as_py() or 0)
+
+
+class DistinctFiles:
+    """Checks that no two actions of a version are about one logical file, a table at a time.
+
+    It keeps eight bytes of each: the hashes of their keys.
+    """
+
+    def __init__(self, root: str) -> None:
+        """Begin with no actions; ``root`` is the URI of the log's table."""
+        self._root = root
+        self._hashes: list[pa.Array] = []
+
+    @property
+    def count(self) -> int:
+        """How many actions were added."""
+        return sum(map(len, self._hashes))
+
+    def add(self, table: pa.Table) -> None:
+        """Add further actions."""
+        self._hashes += (fingerprints.of_texts(keys) for keys in self._keys(table))
+
+    def check(self, again: Callable[[], Iterable[pa.Table]], checkpoint_path: str | None) -> None:
+        """Raise an error if two actions are about one file; it isn't known which of them counts.
+
+        ``again`` returns the same actions once more. They are looked at only if hashes are equal.
+        """
+        doubtful = fingerprints.repeated(self._hashes)
+        if not len(doubtful):
+            return
+        found = [
+            keys.filter(pc.is_in(fingerprints.of_texts(keys), value_set=doubtful))
+            for table in again()
+            for keys in self._keys(table)
+        ]
+        equal = pa.chunked_array(found, pa.string())
+        if pc.count_distinct(equal).as_py() < len(equal):
+            raise checkpoint_read.corrupt(checkpoint_path or "", "it has two actions of one file")
+
+    def _keys(self, table: pa.Table) -> Iterator[pa.Array]:
+        for batch in table.select(["path", "deletionVector"]).to_batches(_CHECKED_ROWS):
+            paths, vectors = batch.columns
+            yield file_identity.keys(paths, vectors, self._root)
+
+
+def check_distinct(
+    tables: Callable[[], Iterable[pa.Table]], root: str, checkpoint_path: str | None
+) -> None:
     """Raise an error if a checkpoint has two actions for one logical file.
 
-    ``tables`` are its file actions that later commits don't override. It isn't known which of
-    the two counts.
+    ``tables`` returns its file actions that later commits don't override.
     """
-    keys = [file_identity.table_keys(table, root) for table in tables if table.num_rows]
-    whole = pa.chunked_array(keys, pa.string())
-    if pc.count_distinct(whole).as_py() < len(whole):
-        raise checkpoint_read.corrupt(checkpoint_path or "", "it has two actions of one file")
+    files = DistinctFiles(root)
+    for table in tables():
+        files.add(table)
+    files.check(tables, checkpoint_path)
 
 
 def advanced(before: Snapshot, version: int, root: str, lines: Lines) -> Snapshot:

@@ -8,20 +8,22 @@ afterwards.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
 from lakeferry.errors import CorruptLog, ObjectNotFound, StorageError
 from lakeferry.log import checkpoint_write, paths, replay
+from lakeferry.log.checkpoint_rows import UnevenRows
 from lakeferry.log.checkpoint_write import CheckpointPlan
 from lakeferry.log.checksum import Checksum, encode_checksum
 from lakeferry.log.last_checkpoint import Hint, decode_hint, encode_hint, moves_hint
 from lakeferry.log.paths import LogFileKind
-from lakeferry.log.replay import Snapshot
+from lakeferry.log.replay import DistinctFiles, FileTable, Snapshot
 from lakeferry.storage import Store
 from lakeferry.table import load
+from lakeferry.table.version_reading import VersionReading
 
 
 class LogFileWriter(Protocol):
@@ -44,50 +46,89 @@ class Written:
     created: bool
 
 
-def check_against(snapshot: Snapshot, checksum: Checksum, path: str) -> None:
-    """Raise if the checksum file at ``path`` contradicts the replayed snapshot.
+def plan(reading: VersionReading, now_ms: int) -> CheckpointPlan:
+    """Return the checkpoint of a version; its rows are read from the log a few at a time."""
+    files = DistinctFiles(reading.source.uri)
+    found = reading.file_tables()
+
+    def tables() -> Iterator[FileTable]:
+        for name, table in found:
+            files.add(table)
+            yield name, table
+
+    small = reading.small_snapshot()
+    try:
+        planned = checkpoint_write.plan_checkpoint(small, tables(), now_ms, _uniques())
+    except UnevenRows:
+        # Fields that only some rows have become columns of all rows.
+        return plan_of(reading.snapshot(), reading.source.uri, now_ms)
+    base = reading.segment.checkpoint
+    if base is not None:
+        # Of a small table, another checkpoint or the commits are read instead.
+        path = base.files[-1].path if files.count <= replay.MOST_CHECKED else None
+        files.check(lambda: (table for _, table in reading.file_tables()), path)
+    return planned
+
+
+def plan_of(
+    snapshot: Snapshot,
+    root: str,
+    now_ms: int,
+    *,
+    sidecar_rows: int = checkpoint_write.SIDECAR_ROWS,
+) -> CheckpointPlan:
+    """Return the checkpoint of a snapshot of the table at ``root``."""
+    # The first table of each kind decides about its columns, and those of adds end the search.
+    whole = (snapshot.tombstones, snapshot.files)
+    if sum(table.num_rows for table in whole) > replay.MOST_CHECKED:
+        replay.check_distinct(lambda: whole, root, None)
+    return checkpoint_write.plan_checkpoint(
+        snapshot,
+        zip(("remove", "add"), whole, strict=True),
+        now_ms,
+        _uniques(),
+        sidecar_rows=sidecar_rows,
+    )
+
+
+def check_against(planned: CheckpointPlan, checksum: Checksum, path: str) -> None:
+    """Raise if the checksum file at ``path`` contradicts a version that was replayed.
 
     A checkpoint outlives the commits it was made from, so it must not contain
     doubtful content.
     """
+    found = planned.snapshot
     pairs = (
-        ("numFiles", checksum.num_files, snapshot.num_files),
-        ("tableSizeBytes", checksum.table_size_bytes, snapshot.size_bytes),
-        ("protocol", checksum.protocol.unordered, snapshot.protocol.unordered),
-        ("metadata", checksum.metadata.id, snapshot.metadata.id),
+        ("numFiles", checksum.num_files, planned.num_files),
+        ("tableSizeBytes", checksum.table_size_bytes, planned.size_bytes),
+        ("protocol", checksum.protocol.unordered, found.protocol.unordered),
+        ("metadata", checksum.metadata.id, found.metadata.id),
     )
-    for name, stated, found in pairs:
-        if stated != found:
+    for name, stated, value in pairs:
+        if stated != value:
             raise CorruptLog(
-                f"version {snapshot.version} doesn't match its checksum file",
-                cause=f"{name} is {found} in the log and {stated} in {path}",
+                f"version {found.version} doesn't match its checksum file",
+                cause=f"{name} is {value} in the log and {stated} in {path}",
                 remedy="delete that checksum file if the log is right; else find out which log "
                 "file was changed, and restore it from a copy",
-                version=snapshot.version,
+                version=found.version,
                 path=path,
             )
 
 
 def write(
     store: Store,
-    snapshot: Snapshot,
-    clock: Callable[[], int],
+    planned: CheckpointPlan,
     *,
-    sidecar_rows: int = checkpoint_write.SIDECAR_ROWS,
     replaces: bool = False,
     writer: LogFileWriter | None = None,
 ) -> Written:
-    """Write the checkpoint of a snapshot and move the hint forward.
+    """Write a checkpoint and move the hint forward.
 
     ``replaces``: an unreadable file has the checkpoint's name, and is replaced.
     ``writer`` writes the files; by default the store does.
     """
     writer = writer or store
-    if snapshot.files.num_rows + snapshot.tombstones.num_rows > replay.MOST_CHECKED:
-        replay.check_distinct((snapshot.files, snapshot.tombstones), store.uri, None)
-    planned = checkpoint_write.plan_checkpoint(
-        snapshot, clock(), _uniques(), sidecar_rows=sidecar_rows
-    )
     created = True
     for file in planned.files:
         if replaces:
@@ -95,17 +136,18 @@ def write(
         else:
             created = writer.put_if_absent(file.path, file.body)
     _move_hint(store, planned, writer)
-    return Written(
-        planned.version, planned.kind.value, tuple(file.path for file in planned.files), created
-    )
+    names = tuple(file.path for file in planned.files)
+    return Written(planned.snapshot.version, planned.kind.value, names, created)
 
 
-def write_checksum(writer: LogFileWriter, snapshot: Snapshot) -> bool:
-    """Write the checksum file of a snapshot unless it exists; return whether it was written."""
+def write_checksum(
+    writer: LogFileWriter, snapshot: Snapshot, num_files: int, size_bytes: int
+) -> bool:
+    """Write the checksum file of a version unless it exists; return whether it was written."""
     info = snapshot.commit_info
     checksum = Checksum(
-        snapshot.size_bytes,
-        snapshot.num_files,
+        size_bytes,
+        num_files,
         snapshot.metadata,
         snapshot.protocol,
         info.txn_id if info else None,

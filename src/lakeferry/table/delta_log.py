@@ -315,16 +315,18 @@ class DeltaLog:
                 names = tuple(file.path for file in there.files)
                 return Written(there.version, there.kind.value, names, False)
             replaces = True
-        snapshot = self.snapshot_of(segment, reading)
-        features.check_writable(snapshot.protocol, asks_catalog=self.store.asks_catalog)
+        planned = self._read_more(reading, lambda known: checkpoint.plan(known, self.clock()))
+        found = planned.snapshot
+        features.check_writable(found.protocol, asks_catalog=self.store.asks_catalog)
         stated = reading.checksum
         if stated is not None and segment.checksum is not None:
-            checkpoint.check_against(snapshot, stated, segment.checksum.path)
+            checkpoint.check_against(planned, stated, segment.checksum.path)
         if dry_run:
-            return checkpoint.foresee_checkpoint(snapshot)
+            return checkpoint.foresee_checkpoint(found)
         if lacks_checksum:
-            checkpoint.write_checksum(writer or self.store, snapshot)
-        return checkpoint.write(self.store, snapshot, self.clock, replaces=replaces, writer=writer)
+            counts = planned.num_files, planned.size_bytes
+            checkpoint.write_checksum(writer or self.store, found, *counts)
+        return checkpoint.write(self.store, planned, replaces=replaces, writer=writer)
 
     def _newest_state(self, reading: VersionReading) -> TableState:
         """Return the newest state; a version that was just listed as the newest is read on."""

@@ -38,6 +38,8 @@ FILES = pa.schema(
     ]
 )
 """The columns of :meth:`lakeferry.Table.files`."""
+LISTED_COLUMNS = ["path", "size", "partitionValues", "deletionVector"]
+"""The columns of file actions that those are made of."""
 
 
 def live_file_batches(rows: Iterator[pa.RecordBatch], root: str) -> Iterator[pa.RecordBatch]:
@@ -57,7 +59,7 @@ def live_file_batches(rows: Iterator[pa.RecordBatch], root: str) -> Iterator[pa.
 
 
 def _in_pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    columns = batch.select(["path", "size", "partitionValues", "deletionVector"])
+    columns = batch.select(LISTED_COLUMNS)
     for start in range(0, batch.num_rows, _FILES_BATCH_ROWS):
         yield columns.slice(start, _FILES_BATCH_ROWS)
 

@@ -19,7 +19,7 @@ from lakeferry.log.file_identity import is_absolute_path
 from lakeferry.log.lines import Lines
 from lakeferry.log.parquet import FileBounds
 from lakeferry.log.paths import LogFile
-from lakeferry.log.replay import Reconciliation, Snapshot
+from lakeferry.log.replay import FileTable, Reconciliation, Snapshot
 from lakeferry.log.segment import Checkpoint, Listing, Segment, arrange
 from lakeferry.table.log_source import LogSource
 
@@ -79,6 +79,19 @@ def reconcile(
             replay.take(rows)
             decoded(rows.share)
     return replay
+
+
+def file_tables(store: LogSource, segment: Segment, lines: Lines) -> Iterator[FileTable]:
+    """Yield a version's live files and tombstones, its commits already read into ``lines``.
+
+    Tables of the checkpoint are read one by one and not kept.
+    """
+    replay = Reconciliation(segment.version, store.uri, lines)
+    yield from replay.of_commits
+    if segment.checkpoint is not None:
+        wanted = (*SMALL_ACTIONS, "add", "remove")
+        for rows in checkpoint_rows(store, segment.checkpoint.files, wanted):
+            yield from replay.pass_on(rows)
 
 
 def snapshot(

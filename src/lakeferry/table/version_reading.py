@@ -7,14 +7,14 @@ parsed, and the parts of the checkpoint.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from lakeferry.log import checkpoint_read
 from lakeferry.log.actions import CommitInfo
 from lakeferry.log.checkpoint_read import PROTOCOL_AND_METADATA
 from lakeferry.log.checksum import Checksum
 from lakeferry.log.lines import Lines
-from lakeferry.log.replay import Reconciliation, Snapshot, TableState
+from lakeferry.log.replay import FileTable, Reconciliation, Snapshot, TableState
 from lakeferry.log.segment import Listing, Segment
 from lakeferry.table import load
 from lakeferry.table.log_source import LogSource
@@ -101,14 +101,21 @@ class VersionReading:
         )
         return replay.snapshot()
 
+    def file_tables(self) -> Iterator[FileTable]:
+        """Yield the live files and the tombstones, a table at a time; none is kept."""
+        return load.file_tables(self.source, self.segment, self._commits_with_files())
+
     def snapshot(self) -> Snapshot:
         """Return the version with all of its live files and tombstones."""
-        if self._lines is None or not self._lines.keeps_files:
-            self._keeps_files, self._lines = True, None
-        lines = self._commits()
+        lines = self._commits_with_files()
         # The files are in the snapshot then, and aren't needed a second time.
         self._lines = None
         return load.reconcile(self.source, self.segment, lines).snapshot()
+
+    def _commits_with_files(self) -> Lines:
+        if self._lines is None or not self._lines.keeps_files:
+            self._keeps_files, self._lines = True, None
+        return self._commits()
 
     def _commits(self) -> Lines:
         if self._lines is None:

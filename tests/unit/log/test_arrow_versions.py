@@ -75,12 +75,17 @@ def test_what_is_found_has_an_explicit_type() -> None:
 
 
 def newer_names(module: ast.Module) -> Iterator[tuple[int, str]]:
-    """Yield where a module uses something that only newer versions of pyarrow have."""
+    """Yield where a module uses something that only newer versions of pyarrow have.
+
+    ``to_pandas`` has had its argument ``maps_as_pydicts`` for longer.
+    """
     for node in ast.walk(module):
         if isinstance(node, ast.Attribute) and node.attr in arrow_versions.NEWER:
             yield node.lineno, node.attr
-        if isinstance(node, ast.keyword) and node.arg in arrow_versions.NEWER:
-            yield node.lineno, node.arg
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", "") != "to_pandas":
+            for keyword in node.keywords:
+                if keyword.arg in arrow_versions.NEWER:
+                    yield keyword.lineno, keyword.arg
 
 
 def test_no_other_module_uses_what_only_newer_versions_have() -> None:
@@ -95,5 +100,8 @@ def test_no_other_module_uses_what_only_newer_versions_have() -> None:
 
 
 def test_newer_names_are_found_as_attributes_and_as_arguments() -> None:
-    text = "pa.arange(1)\ncolumn.to_pylist(maps_as_pydicts='lossy')\narange = 1\n"
-    assert list(newer_names(ast.parse(text))) == [(1, "arange"), (2, "maps_as_pydicts")]
+    text = (
+        "pa.arange(1)\ncolumn.to_pylist(maps_as_pydicts='lossy')\narange = 1\n"
+        "table.to_pandas(maps_as_pydicts='strict')\n"
+    )
+    assert sorted(newer_names(ast.parse(text))) == [(1, "arange"), (2, "maps_as_pydicts")]

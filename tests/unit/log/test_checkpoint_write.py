@@ -12,7 +12,15 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakeferry.errors import CorruptLog, UnsupportedFeature
-from lakeferry.log import actions, arrow_versions, checkpoint_write, paths
+from lakeferry.log import (
+    actions,
+    arrow_versions,
+    checkpoint_read,
+    checkpoint_rows,
+    checkpoint_write,
+    paths,
+    replay,
+)
 from lakeferry.log.file_actions import RAW
 from lakeferry.log.properties import DAY_MS
 from lakeferry.log.replay import Snapshot
@@ -109,7 +117,7 @@ def test_statistics_take_the_form_that_the_table_asks_for_and_come_back() -> Non
 
     kept = DeltaLog(store).snapshot()
     metadata = kept.metadata
-    text = checkpoint_write._with_statistics(
+    text = checkpoint_rows.with_statistics(
         kept.files,
         Snapshot(
             kept.version,
@@ -155,6 +163,22 @@ def test_fields_that_we_do_not_know_are_kept() -> None:
     assert log.snapshot(3).protocol.unknown == {"futureNumber": 5}
 
 
+@pytest.mark.parametrize("earlier", [False, True], ids=["in commits", "in a checkpoint too"])
+def test_fields_that_we_do_not_know_are_kept_of_tombstones(earlier: bool) -> None:
+    removed = {"path": "y", "deletionTimestamp": 1 << 45, "dataChange": True, "futureField": "new"}
+    known = {name: value for name, value in removed.items() if name != "futureField"} | {
+        "path": "x"
+    }
+    first, second = (json.dumps({"remove": each}) for each in (known, removed))
+    store = History().then(Append(1), Lines((first,)), Lines((second,)), Append(1)).store()
+    log = DeltaLog(store)
+    for version in (2, 3, 4) if earlier else (4,):
+        log.checkpoint(version)
+    table = pq.read_table(io.BytesIO(store.get(paths.classic_checkpoint(4))))
+    kept = {row["path"]: row["futureField"] for row in table["remove"].to_pylist() if row}
+    assert kept == {"x": None, "y": "new"}
+
+
 def test_expired_tombstones_are_left_out() -> None:
     store = History().then(Append(2), Delete(1)).store()
     clock = ManualClock()
@@ -169,7 +193,7 @@ def test_large_checkpoints_are_split_into_sidecars() -> None:
     log = DeltaLog(store, clock=ManualClock())
     before = log.snapshot()
 
-    written = checkpoint.write(store, before, ManualClock(), sidecar_rows=2)
+    written = checkpoint.write(store, checkpoint.plan_of(before, store.uri, 0, sidecar_rows=2))
 
     sidecars = [name for name in written.files if "_sidecars/" in name]
     assert len(sidecars) == 4
@@ -180,9 +204,40 @@ def test_large_checkpoints_are_split_into_sidecars() -> None:
     assert after.tombstones.num_rows == 2
 
 
+def test_a_checkpoint_is_made_of_another_one_a_few_rows_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(checkpoint_read, "BATCH_ROWS", 250)
+    monkeypatch.setattr(checkpoint_rows, "ROW_GROUP_ROWS", 500)
+    names = [f"{number}.parquet" for number in range(10_000)]
+    add = {"partitionValues": {}, "size": 1, "modificationTime": 1, "dataChange": True}
+    texts = (
+        json.dumps({"add": {**add, "path": name, "stats": json.dumps({"a": name * 100})}})
+        for name in names
+    )
+    store = History().then(Lines(tuple(texts)), Append(1)).store()
+    log = DeltaLog(store)
+    log.checkpoint(1)
+    without_commits(store, 1)
+    whole_bytes = DeltaLog(store).snapshot(1).files.nbytes
+    held: list[int] = []
+    real = replay.DistinctFiles.add
+
+    def noting(self: replay.DistinctFiles, table: pa.Table) -> None:
+        held.append(pa.total_allocated_bytes())
+        real(self, table)
+
+    monkeypatch.setattr(replay.DistinctFiles, "add", noting)
+    begun = pa.total_allocated_bytes()
+    log.checkpoint(2)
+    assert len(held) > 20
+    assert max(held) - begun < whole_bytes / 2
+    assert DeltaLog(without_commits(store, 2)).snapshot().num_files == len(names) + 1
+
+
 def test_the_protocol_is_in_a_row_group_of_its_own() -> None:
     snapshot = DeltaLog(History().then(Append(5)).store()).snapshot()
-    plan = checkpoint_write.plan_checkpoint(snapshot, 0, NAMES)
+    plan = checkpoint_write.plan_checkpoint(snapshot, [("add", snapshot.files)], 0, NAMES)
     metadata = pq.read_metadata(io.BytesIO(plan.files[0].body))
     assert metadata.row_group(0).num_rows == 2
     assert metadata.row_group(1).num_rows == 5

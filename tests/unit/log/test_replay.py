@@ -6,11 +6,11 @@ import pyarrow as pa
 import pytest
 
 from lakeferry.errors import CorruptLog
-from lakeferry.log import checkpoint_read, file_actions
+from lakeferry.log import checkpoint_read, file_actions, fingerprints
 from lakeferry.log.checkpoint_read import Rows
 from lakeferry.log.file_actions import RAW
 from lakeferry.log.lines import Lines
-from lakeferry.log.replay import Reconciliation, Snapshot
+from lakeferry.log.replay import Reconciliation, Snapshot, check_distinct
 
 BEGIN = b'{"protocol":{"minReaderVersion":1,"minWriterVersion":2}}\n'
 BEGIN += b'{"metaData":{"id":"1","schemaString":"{}"}}\n'
@@ -110,6 +110,24 @@ def test_files_of_a_checkpoint_that_contradict_each_other_are_named() -> None:
     with pytest.raises(CorruptLog) as refused:
         replay.snapshot()
     assert refused.value.fields["path"] == "part 1"
+
+
+def test_two_files_with_one_hash_are_two_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    def all_equal(texts: pa.Array) -> pa.Array:
+        return pa.repeat(pa.scalar(5, pa.int64()), len(texts))
+
+    monkeypatch.setattr(fingerprints, "of_texts", all_equal)
+    tables = [actions_of("a", "b"), actions_of("c")]
+    check_distinct(lambda: tables, ROOT, "checkpoint")
+    tables.append(actions_of("b"))
+    with pytest.raises(CorruptLog) as refused:
+        check_distinct(lambda: tables, ROOT, "checkpoint")
+    assert refused.value.fields["path"] == "checkpoint"
+
+
+def actions_of(*paths: str) -> pa.Table:
+    rows = pa.array([{"path": path} for path in paths], pa.struct([("path", pa.string())]))
+    return pa.Table.from_batches([file_actions.conform(rows, file_actions.ADD)])
 
 
 def test_transactions_and_domains() -> None:
