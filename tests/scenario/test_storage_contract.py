@@ -30,6 +30,7 @@ from lakeferry.errors import (
 from lakeferry.storage import Store, StoreConfig, open_config, open_store
 from lakeferry.storage.lakefs import LakeFSStore
 from lakeferry.storage.object_parts import SMALLEST_PART_BYTES
+from lakeferry.storage.store import StreamChunk
 from tests.support.http_proxy import CountingProxy, Spoil, first
 from tests.support.races import race, race_to_count
 from tests.support.servers import LakeFSServer, S3Bucket
@@ -154,7 +155,7 @@ def chunks_of(size: int) -> Iterator[bytes]:
         yield bytes([number]) * min(7_654_321, size - start)
 
 
-def digest(chunks: Iterator[bytes]) -> bytes:
+def digest(chunks: Iterator[StreamChunk]) -> bytes:
     total = hashlib.sha256()
     for chunk in chunks:
         total.update(chunk)

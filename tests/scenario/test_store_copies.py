@@ -240,6 +240,51 @@ class TestOnS3:
         proxy.reset()
         assert not target.exists("x")
 
+    @pytest.mark.parametrize("algorithm", ["SHA256", None])
+    def test_a_copy_with_other_bytes_is_noticed_by_what_the_store_says(
+        self, source: Store, target: Store, proxy: CountingProxy, algorithm: str | None
+    ) -> None:
+        options = {**source.config.options, "AWS_ENDPOINT_URL": f"http://{proxy.upstream}"}
+        if algorithm is not None:
+            options["aws_checksum_algorithm"] = algorithm
+        before, behind = open_store(source.uri, options), open_store(target.uri, options)
+        for name in ("wrong", "right"):
+            before.put(name, name.encode() * 1000)
+        told = source._copies._marks(source._clients, source._key("wrong"))  # type: ignore[attr-defined]
+        # Without one that the writer chose, the server has its own, as Amazon does.
+        assert [*told.checksums] == ["crc64nvme" if algorithm is None else "sha256"]
+        assert told.md5 is not None
+
+        def spoil(seen: SeenRequest) -> None:
+            if seen.method == "HEAD" and urlsplit(seen.target).path.endswith("there/wrong"):
+                behind.put("wrong", b"x" + before.get("wrong")[1:])
+
+        proxy.rule = spoil
+        copied = [
+            target.copy_from(source, name, name, lambda _: None) for name in ("wrong", "right")
+        ]
+        assert copied == [None, 5000]
+        assert proxy.count("GET") == 0
+
+    def test_a_copy_in_parts_with_other_bytes_is_noticed_by_its_checksum(
+        self, source: Store, target: Store, proxy: CountingProxy, in_parts: None
+    ) -> None:
+        options = {**source.config.options, "AWS_ENDPOINT_URL": f"http://{proxy.upstream}"}
+        behind = open_store(target.uri, options)
+        data = random.randbytes(6 * MIB)
+        source.put("large", data)
+        assert target.copy_from(source, "large", "right", lambda _: None) == len(data)
+        asked = [each for each in proxy.requests if each.method == "HEAD"]
+        # The ETag of parts says nothing, so both are asked for checksums.
+        assert len([each for each in asked if "X-Amz-Signature" in each.target]) == 2
+
+        def spoil(seen: SeenRequest) -> None:
+            if seen.method == "HEAD" and urlsplit(seen.target).path.endswith("there/large"):
+                behind.put("large", b"x" + data[1:])
+
+        proxy.rule = spoil
+        assert target.copy_from(source, "large", "large", lambda _: None) is None
+
     def test_who_may_not_list_uploads_may_copy_in_parts(
         self, source: Store, target: Store, proxy: CountingProxy, in_parts: None
     ) -> None:
@@ -601,7 +646,7 @@ class TestReadingInPieces:
         store.put("x", b"0123456789")
         with store.open("x") as opened:
             assert opened.size_bytes == 10
-            assert opened.read(0, 4) + opened.read(4, 6) == b"0123456789"
+            assert bytes(opened.read(0, 4)) + opened.read(4, 6) == b"0123456789"
             assert opened.read(8, 10) == b"89"
             opened.check()
 
@@ -609,7 +654,7 @@ class TestReadingInPieces:
     def test_a_replaced_object_is_not_mixed(self, store: Store, data: bytes) -> None:
         store.put("x", b"0123456789")
         with store.open("x") as opened:
-            found = opened.read(0, 4)
+            found = bytes(opened.read(0, 4))
             time.sleep(0.01)
             store.put("x", data)
             # Either the pieces are of the first object, or reading fails.

@@ -21,6 +21,7 @@ from lakeferry.storage.store import (
     SignedPut,
     Store,
     StoreConfig,
+    StreamChunk,
     in_order,
     within,
 )
@@ -120,11 +121,13 @@ class AliasStore(Store):
         """Replace an object if it is what is expected."""
         return self.below.swap(self.check_write(path), expected, data)
 
-    def put_stream(self, path: str, chunks: Iterator[bytes], size_bytes: int) -> None:
+    def put_stream(self, path: str, chunks: Iterator[StreamChunk], size_bytes: int) -> None:
         """Put an object from its chunks."""
         self.below.put_stream(self.check_write(path), chunks, size_bytes)
 
-    def put_stream_if_absent(self, path: str, chunks: Iterator[bytes], size_bytes: int) -> bool:
+    def put_stream_if_absent(
+        self, path: str, chunks: Iterator[StreamChunk], size_bytes: int
+    ) -> bool:
         """Put an object from its chunks unless it is there."""
         return self.below.put_stream_if_absent(self.check_write(path), chunks, size_bytes)
 

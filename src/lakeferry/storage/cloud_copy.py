@@ -7,17 +7,24 @@ A store may refuse to copy, for example from another account's bucket, or becaus
 without such requests. The first copy from one bucket into another that ends decides: if it is
 refused, nothing more is asked, and the caller streams all objects. After a success a refusal is
 about one object. Copies never wait for each other, because the first object may take an hour.
+
+What concerns one object only decides nothing: it is missing, or was replaced, or its copy isn't
+what the store says the source is (:mod:`lakeferry.storage.copy_check`). A wrong copy is replaced by
+streaming the object.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import obstore
 from obstore.exceptions import NotFoundError
 
+from lakeferry.errors import StorageUnavailable
 from lakeferry.storage.cloud_clients import Clients
 from lakeferry.storage.cloud_errors import RAISED, http_status
+from lakeferry.storage.copy_check import ObjectMarks, difference, marks_of, same_md5
 from lakeferry.storage.copy_way import CopyRoute, CopyWay
 from lakeferry.storage.multipart import S3Uploads
 from lakeferry.storage.s3_copy import (
@@ -29,20 +36,32 @@ from lakeferry.storage.s3_copy import (
     copy_object,
 )
 
+_OK = 200
 _NOT_IMPLEMENTED = 501
 _SERVER_ERROR = 500
+_MOST_UNANSWERED = 3
 
 UploadsOf = Callable[[str], S3Uploads | None]
 """Returns what makes signed requests about a key; ``None`` if this process can't sign."""
+SignedRequests = Callable[[Clients, str], S3Uploads | None]
+"""The same for a key of any place."""
 
 
 class CloudCopies:
     """Copies objects into the place that ``clients`` lead to."""
 
-    def __init__(self, clients: Clients, uploads_of: UploadsOf) -> None:
-        """Make copies for a store; nothing is asked before the first."""
+    def __init__(
+        self, clients: Clients, uploads_of: UploadsOf, requests_of: SignedRequests
+    ) -> None:
+        """Make copies for a store; nothing is asked before the first.
+
+        ``uploads_of`` writes as the store's options say, ``requests_of`` only asks.
+        """
         self._clients = clients
         self._uploads_of = uploads_of
+        self._requests_of = requests_of
+        self._unanswered = 0
+        """How often in a row a request for an object's checksums wasn't answered."""
         # Whether the store copies from another place, once that is known.
         self._works: dict[tuple[str, bool], bool] = {}
 
@@ -109,28 +128,50 @@ class CloudCopies:
         else:
             uploads = self._uploads_of(new_key) if etag else None
             if uploads is None or etag is None:
-                raise CopyRefused("the source has no ETag")
+                raise ObjectNotCopied("the source has no ETag")
 
             def is_same() -> bool:
                 return obstore.head(source.quick, key)["e_tag"] == etag
 
             found = S3Source(source.place.container, key, size, etag, is_same)
             copy_object(uploads, found, moved)
-        self._check_size(new_key, size)
+        self._check(source, key, new_key, ObjectMarks(size, etag))
         return size
 
-    def _check_size(self, new_key: str, size: int) -> None:
-        """Refuse a copy that isn't complete, though the store reported success.
+    def _check(self, source: Clients, key: str, new_key: str, original: ObjectMarks) -> None:
+        """Refuse a copy that isn't the source, though the store reported success.
 
         S3 may send the status 200 before it fails, of which obstore recognises some cases. Azure
-        may copy later: until then the object is empty.
+        may copy later: until then the object is empty. Where equal ETags don't show that the bytes
+        are equal, S3 is asked for checksums.
         """
         try:
-            there = obstore.head(self._clients.quick, new_key)["size"]
+            meta = obstore.head(self._clients.quick, new_key)
         except (NotFoundError, FileNotFoundError):
-            raise CopyRefused("there is no copy") from None
-        if there != size:
-            raise CopyRefused("the copy has another size")
+            raise ObjectNotCopied("there is no copy") from None
+        copy = ObjectMarks(meta["size"], meta["e_tag"])
+        wrong = difference(original, copy)
+        if wrong is None and self._clients.place.scheme == "s3" and not same_md5(original, copy):
+            wrong = difference(self._marks(source, key), self._marks(self._clients, new_key))
+        if wrong is not None:
+            raise ObjectNotCopied(wrong)
+
+    def _marks(self, clients: Clients, key: str) -> ObjectMarks:
+        """Return what a store says about an object, in one request if it answers ours."""
+        asks = None
+        if self._unanswered < _MOST_UNANSWERED:
+            asks = self._requests_of(clients, key)
+        if asks is not None:
+            with suppress(StorageUnavailable):
+                answer = asks.head()
+                if answer.status == _OK and "content-length" in answer.headers:
+                    self._unanswered = 0
+                    return marks_of(answer.headers)
+        meta = obstore.head(clients.quick, key)
+        if asks is not None:
+            # The object is there, but gateways and proxies may not let our own request through.
+            self._unanswered += 1
+        return ObjectMarks(meta["size"], meta["e_tag"])
 
 
 def way_between(

@@ -6,7 +6,15 @@ import builtins
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from lakeferry.storage.store import ObjectInfo, OpenedObject, Partial, PartsUpload, SignedPut, Store
+from lakeferry.storage.store import (
+    ObjectInfo,
+    OpenedObject,
+    Partial,
+    PartsUpload,
+    SignedPut,
+    Store,
+    StreamChunk,
+)
 
 
 class FolderStore(Store):
@@ -75,11 +83,13 @@ class FolderStore(Store):
         """Put small objects."""
         self._whole.put_many({self._lead + path: data for path, data in objects.items()})
 
-    def put_stream(self, path: str, chunks: Iterator[bytes], size_bytes: int) -> None:
+    def put_stream(self, path: str, chunks: Iterator[StreamChunk], size_bytes: int) -> None:
         """Put an object from its chunks."""
         self._whole.put_stream(self._lead + path, chunks, size_bytes)
 
-    def put_stream_if_absent(self, path: str, chunks: Iterator[bytes], size_bytes: int) -> bool:
+    def put_stream_if_absent(
+        self, path: str, chunks: Iterator[StreamChunk], size_bytes: int
+    ) -> bool:
         """Put an object from its chunks unless it is there."""
         return self._whole.put_stream_if_absent(self._lead + path, chunks, size_bytes)
 

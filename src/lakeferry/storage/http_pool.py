@@ -10,6 +10,7 @@ import functools
 import os
 import urllib.request
 from collections.abc import Mapping
+from dataclasses import dataclass
 from urllib.parse import unquote, urlsplit
 
 import urllib3
@@ -22,10 +23,19 @@ _KEPT_CONNECTIONS = 64
 _LARGEST_ANSWER_BYTES = 16 << 20
 
 
+@dataclass(frozen=True, slots=True)
+class HttpAnswer:
+    """The answer to a request; names of headers are in lower case."""
+
+    status: int
+    content: bytes
+    headers: Mapping[str, str]
+
+
 def http_answer(
     method: str, url: str, headers: Mapping[str, str], body: bytes | None, *, wait_s: float
-) -> tuple[int, bytes]:
-    """Send a request, and return the status and the content of its answer.
+) -> HttpAnswer:
+    """Send a request, and return its answer.
 
     The server may be silent for ``wait_s`` seconds.
 
@@ -62,7 +72,8 @@ def http_answer(
             cause=str(reason) or type(reason).__name__,
             remedy="check that it is running and that its endpoint is right, then try again",
         ) from failed
-    return response.status, content
+    found = {name.lower(): value for name, value in response.headers.items()}
+    return HttpAnswer(response.status, content, found)
 
 
 def _pool(url: str) -> urllib3.PoolManager:

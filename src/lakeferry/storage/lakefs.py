@@ -36,7 +36,7 @@ from lakeferry.storage.call_counts import Calls
 from lakeferry.storage.lakefs_addresses import physical_uri
 from lakeferry.storage.lakefs_api import LakeFSAccess, LakeFSObject, LakeFSRef
 from lakeferry.storage.rest_request import TIMEOUT_S
-from lakeferry.storage.store import ObjectInfo, Store, StoreConfig
+from lakeferry.storage.store import ObjectInfo, Store, StoreConfig, StreamChunk
 from lakeferry.storage.uris import UriParts, check_object_name, container_and_name, split
 
 _REMEMBERED = 100_000
@@ -358,11 +358,16 @@ class LakeFSStore(Store):
         """Refuse."""
         self._refuse(path)
 
-    def put_stream(self, path: str, chunks: Iterator[bytes], size_bytes: int) -> None:  # noqa: ARG002
+    def put_stream(self, path: str, chunks: Iterator[StreamChunk], size_bytes: int) -> None:  # noqa: ARG002
         """Refuse."""
         self._refuse(path)
 
-    def put_stream_if_absent(self, path: str, chunks: Iterator[bytes], size_bytes: int) -> bool:  # noqa: ARG002
+    def put_stream_if_absent(
+        self,
+        path: str,
+        chunks: Iterator[StreamChunk],  # noqa: ARG002
+        size_bytes: int,  # noqa: ARG002
+    ) -> bool:
         """Refuse."""
         self._refuse(path)
 

@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 from lakeferry.errors import StorageUnavailable
 from lakeferry.storage.process_identity import this_process
+from lakeferry.storage.store import StreamChunk
 
 _TEMPORARY_PREFIX = ".lakeferry-"
 TEMPORARY_SUFFIX = ".tmp"
@@ -145,7 +146,7 @@ class OpenFolder:
                 raise
         return _rename_unless_taken(self.fd, temporary, name)
 
-    def write_named(self, chunks: Iterable[bytes]) -> str:
+    def write_named(self, chunks: Iterable[StreamChunk]) -> str:
         """Write chunks to a new hidden file, sync it, and return its name."""
         name = _temporary_name()
         fd = self.open_hidden(name, os.O_WRONLY | os.O_EXCL)
@@ -426,7 +427,7 @@ def _temporary_name(unique: str | None = None) -> str:
     return f"{_TEMPORARY_PREFIX}{this_process()}-{unique}{TEMPORARY_SUFFIX}"
 
 
-def _write_synced(fd: int, chunks: Iterable[bytes]) -> None:
+def _write_synced(fd: int, chunks: Iterable[StreamChunk]) -> None:
     for chunk in chunks:
         write_bytes(fd, chunk)
     os.fsync(fd)

@@ -42,28 +42,25 @@ class LocalListing:
             identity = (where.st_dev, where.st_ino)
             if identity in above:
                 return
-            entries = self._entries(folder, window, _is_folder)
+            names = self._names(folder, window, _followed)
         except OSError as error:
             if error.errno in ABSENT_ERRORS:
                 return
             self.errors.refuse(error, folder)
-        for key, entry, is_folder in entries:
-            if is_temporary(entry.name):
-                continue
-            if window.is_past(key):
-                return
-            if is_folder:
-                yield from self._walk(f"{folder}{entry.name}/", window, (*above, identity))
+        for name in names:
+            path = folder + name
+            if name.endswith("/"):
+                yield from self._walk(path, window, (*above, identity))
                 continue
             try:
-                found = entry.stat()
+                found = os.stat(self._file(path))
             except OSError as error:
                 # Deleted since the folder was read, or a link to nothing.
                 if error.errno in ABSENT_ERRORS or error.errno == errno.ELOOP:
                     continue
-                self.errors.refuse(error, folder + entry.name)
+                self.errors.refuse(error, path)
             if stat.S_ISREG(found.st_mode):
-                yield ObjectInfo(folder + entry.name, found.st_size, found.st_mtime_ns // 1_000_000)
+                yield ObjectInfo(path, found.st_size, found.st_mtime_ns // 1_000_000)
 
     def entries(self, prefix: str) -> Iterator[str]:
         """Walk without following links, and yield all that isn't a folder.
@@ -72,34 +69,47 @@ class LocalListing:
         """
         return self._held(_folder_of(prefix), _Window(os.fsencode(prefix), None, None))
 
+    def folders(self, folder: str) -> list[str]:
+        """Return the folders directly below a folder, in their order; links aren't followed."""
+        try:
+            with os.scandir(self._file(folder)) as found:
+                return sorted(
+                    f"{folder}{each.name}/" for each in found if each.is_dir(follow_symlinks=False)
+                )
+        except OSError as error:
+            if error.errno in ABSENT_ERRORS:
+                return []
+            self.errors.refuse(error, folder)
+
     def _held(self, folder: str, window: _Window) -> Iterator[str]:
         try:
-            entries = self._entries(folder, window, _is_real_folder)
+            names = self._names(folder, window, _as_stored)
         except OSError as error:
             if error.errno in ABSENT_ERRORS:
                 return
             self.errors.refuse(error, folder)
-        for _, entry, is_folder in entries:
-            if is_folder:
-                yield from self._held(f"{folder}{entry.name}/", window)
+        for name in names:
+            if name.endswith("/"):
+                yield from self._held(folder + name, window)
             else:
-                yield folder + entry.name
+                yield folder + name
 
-    def _entries(
-        self, folder: str, window: _Window, is_folder: Callable[[os.DirEntry[str]], bool]
-    ) -> list[tuple[bytes, os.DirEntry[str], bool]]:
-        """Return the entries of a folder within a window, in the order of whole names.
+    def _names(
+        self, folder: str, window: _Window, named: Callable[[os.DirEntry[str]], str | None]
+    ) -> list[str]:
+        """Return the names in a folder within a window, in the order of whole names.
 
-        Each with its whole name, to which a folder has a slash added, and whether it is a folder.
+        ``named`` returns an entry's name, a folder's with a slash added, or ``None``. A folder may
+        have a million files, so nothing else is kept of them.
         """
         with os.scandir(self._file(folder)) as found:
-            return sorted(
-                (key, entry, is_one)
-                for entry in found
-                for is_one in (is_folder(entry),)
-                for key in (os.fsencode(f"{folder}{entry.name}{'/' if is_one else ''}"),)
-                if window.meets(key)
-            )
+            names = [name for name in map(named, found) if name is not None]
+        lead = os.fsencode(folder)
+        if not window.has_all_below(lead):
+            names = [name for name in names if window.meets(lead + os.fsencode(name))]
+        # ASCII text sorts as its bytes do.
+        names.sort(key=None if all(map(str.isascii, names)) else os.fsencode)
+        return names
 
     def _file(self, path: str) -> str:
         return f"{self.errors.root}/{path}"
@@ -113,19 +123,24 @@ class _Window:
         self._start_after = start_after
         self._stop_before = stop_before
 
+    def has_all_below(self, folder: bytes) -> bool:
+        """Return whether everything below a folder is within the window."""
+        after, stop = self._start_after, self._stop_before
+        return (
+            folder.startswith(self._prefix)
+            and (after is None or folder > after)
+            and (stop is None or (folder < stop and not stop.startswith(folder)))
+        )
+
     def meets(self, key: bytes) -> bool:
         """Return whether the object, or something below the folder, may be within the window."""
         is_folder = key.endswith(b"/")
         if not key.startswith(self._prefix) and not (is_folder and self._prefix.startswith(key)):
             return False
-        if self.is_past(key):
+        if self._stop_before is not None and key >= self._stop_before:
             return False
         after = self._start_after
         return after is None or key > after or (is_folder and after.startswith(key))
-
-    def is_past(self, key: bytes) -> bool:
-        """Return whether this and everything after it is beyond the end."""
-        return self._stop_before is not None and key >= self._stop_before
 
 
 def _folder_of(prefix: str) -> str:
@@ -137,13 +152,17 @@ def _folder_of(prefix: str) -> str:
     return f"{folder}/"
 
 
-def _is_folder(entry: os.DirEntry[str]) -> bool:
+def _followed(entry: os.DirEntry[str]) -> str | None:
+    """Return an entry's name for a listing: links are followed, temporary files left out."""
+    name = entry.name
+    if is_temporary(name):
+        return None
     try:
-        return entry.is_dir()
+        return f"{name}/" if entry.is_dir() else name
     except OSError:
         # A link that leads to itself.
-        return False
+        return name
 
 
-def _is_real_folder(entry: os.DirEntry[str]) -> bool:
-    return entry.is_dir(follow_symlinks=False)
+def _as_stored(entry: os.DirEntry[str]) -> str:
+    return f"{entry.name}/" if entry.is_dir(follow_symlinks=False) else entry.name

@@ -67,6 +67,7 @@ from lakeferry.storage.store import (
     PartsUpload,
     Store,
     StoreConfig,
+    StreamChunk,
     exactly,
 )
 from lakeferry.storage.uris import check_object_name, local_path
@@ -100,6 +101,11 @@ class LocalStore(Store):
         """
         self.calls.add("LIST", prefix)
         return self._listing.objects(prefix, start_after, stop_before)
+
+    def folders(self, folder: str) -> Sequence[str]:
+        """Read the folder; links to folders aren't among them."""
+        self.calls.add("LIST", folder)
+        return self._listing.folders(folder)
 
     def entries(self, prefix: str) -> Iterator[str]:
         """Walk without following links, and yield all that isn't a folder.
@@ -161,13 +167,15 @@ class LocalStore(Store):
                         staged.add(self._checked(path), partial(_write_to, objects[path]))
                 self._publish(staged, paths[0])
 
-    def put_stream(self, path: str, chunks: Iterator[bytes], size_bytes: int) -> None:
+    def put_stream(self, path: str, chunks: Iterator[StreamChunk], size_bytes: int) -> None:
         """Write chunk by chunk beside the name, sync, and rename over it."""
         self.calls.add("PUT", path)
         whole = exactly(chunks, size_bytes, path)
         self._replace(path, lambda folder: folder.write_named(whole))
 
-    def put_stream_if_absent(self, path: str, chunks: Iterator[bytes], size_bytes: int) -> bool:
+    def put_stream_if_absent(
+        self, path: str, chunks: Iterator[StreamChunk], size_bytes: int
+    ) -> bool:
         """Write chunk by chunk beside the name, sync, and take the name unless it is taken."""
         self.calls.add("PUT_IF_ABSENT", path)
         target = self._checked(path)
@@ -227,7 +235,9 @@ class LocalStore(Store):
         except ObjectNotFound:
             return None
 
-    def copy_many_from(self, source: Store, objects: Mapping[str, str]) -> dict[str, int]:
+    def copy_many_from(
+        self, source: Store, objects: Mapping[str, str], most_bytes: int | None = None
+    ) -> dict[str, int]:
         """Copy files beside the names, sync once, and rename over them."""
         sizes: dict[str, int] = {}
         for new_paths in _in_few_folders(objects):
@@ -237,6 +247,8 @@ class LocalStore(Store):
                     if not isinstance(found, LocalStore):
                         continue
                     with contextlib.suppress(ObjectNotFound), found._held(name) as opened:
+                        if most_bytes is not None and opened.size_bytes > most_bytes:
+                            continue
                         self.calls.add("COPY", new_path)
                         with self._errors.writing(new_path):
                             fill = partial(opened.copy, lambda _: None)

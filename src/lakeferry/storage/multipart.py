@@ -18,9 +18,10 @@ from xml.etree import ElementTree
 
 from lakeferry.errors import InvalidInput, StorageUnavailable
 from lakeferry.storage import http_pool
+from lakeferry.storage.http_pool import HttpAnswer
 from lakeferry.storage.object_parts import part_bytes
 from lakeferry.storage.sigv4 import key_of, signed_anew
-from lakeferry.storage.store import PartsUpload
+from lakeferry.storage.store import PartsUpload, StreamChunk
 
 _LASTS_S = 600
 _PAUSES_S = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -146,13 +147,8 @@ class S3Uploads:
     ) -> ElementTree.Element:
         """Return the content of the answer, empty for a status in ``fine``."""
         url = self.urls(method, [query], [headers or {}], _LASTS_S, of_bucket=of_bucket)[0]
-        for pause_s in (*_PAUSES_S, None):
-            status, content = http_pool.http_answer(
-                method, url, headers or {}, body, wait_s=wait_s or _WAIT_S
-            )
-            if status not in _BUSY or pause_s is None:
-                break
-            time.sleep(pause_s)
+        given = _answer(method, url, headers or {}, body, wait_s or _WAIT_S)
+        status, content = given.status, given.content
         if status in fine or (status < 300 and not content):
             return ElementTree.Element("Nothing")
         try:
@@ -167,6 +163,24 @@ class S3Uploads:
                 status=status,
             )
         return answer
+
+    def head(self) -> HttpAnswer:
+        """Ask for the object's headers, with its checksums if the store keeps some."""
+        headers = {"x-amz-checksum-mode": "ENABLED"}
+        url = self.urls("HEAD", [{}], [headers], _LASTS_S)[0]
+        return _answer("HEAD", url, headers, None, _WAIT_S)
+
+
+def _answer(
+    method: str, url: str, headers: Mapping[str, str], body: bytes | None, wait_s: float
+) -> HttpAnswer:
+    """Send a request, again while the store is busy."""
+    for pause_s in _PAUSES_S:
+        given = http_pool.http_answer(method, url, headers, body, wait_s=wait_s)
+        if given.status not in _BUSY:
+            return given
+        time.sleep(pause_s)
+    return http_pool.http_answer(method, url, headers, body, wait_s=wait_s)
 
 
 class S3PartsUpload(PartsUpload):
@@ -223,7 +237,7 @@ class S3PartsUpload(PartsUpload):
     def put(
         self,
         number: int,
-        chunks: Iterator[bytes],  # noqa: ARG002
+        chunks: Iterator[StreamChunk],  # noqa: ARG002
         size_bytes: int,  # noqa: ARG002
     ) -> None:
         """Refuse: parts are put by their URLs."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from lakeferry.errors import InvalidInput, ObjectNotFound
 from lakeferry.storage.local_durability import PARTS_PREFIX, TEMPORARY_SUFFIX
-from lakeferry.storage.store import PartsUpload
+from lakeferry.storage.store import PartsUpload, StreamChunk
 
 if TYPE_CHECKING:
     from lakeferry.storage.local_store import LocalStore
@@ -63,7 +63,7 @@ class LocalPartsUpload(PartsUpload):
             cause=f"{len(numbers)} parts, for {expires_s} seconds",
         )
 
-    def put(self, number: int, chunks: Iterator[bytes], size_bytes: int) -> None:
+    def put(self, number: int, chunks: Iterator[StreamChunk], size_bytes: int) -> None:
         """Write a hidden file, and give it the part's name when all of it is there."""
         if not 1 <= number <= self._count or size_bytes != self._length(number):
             raise InvalidInput(f"{self._path!r} has no such part", cause=f"number {number}")

@@ -51,6 +51,7 @@ from lakeferry.storage.copy_way import (
 from lakeferry.storage.multipart import S3PartsUpload, S3Uploads
 from lakeferry.storage.object_parts import MOST_PARTS
 from lakeferry.storage.parallel_calls import concurrently, relay_chunks
+from lakeferry.storage.response_body import body_of
 from lakeferry.storage.sigv4 import key_of, signed_anew
 from lakeferry.storage.store import (
     ObjectInfo,
@@ -59,6 +60,7 @@ from lakeferry.storage.store import (
     SignedPut,
     Store,
     StoreConfig,
+    StreamChunk,
     exactly,
     replaced_meanwhile,
 )
@@ -83,7 +85,7 @@ class ObjectStore(Store):
         place = self._clients.place
         self.service = self._clients.service
         self._root = f"{place.path}/" if place.path else ""
-        self._copies = CloudCopies(self._clients, self._copying_uploads)
+        self._copies = CloudCopies(self._clients, self._copying_uploads, _signed_requests)
         self._listing = CloudListing(self._clients, config.uri, self.calls, self._translated)
         self.lists_ranges = self._listing.sorts
         # Google and Azure call it an error to delete what isn't there, and obstore
@@ -118,7 +120,7 @@ class ObjectStore(Store):
         """Fetch the object."""
         self.calls.add("GET", path)
         with self._translated(path):
-            data = bytes(obstore.get(self._client, self._key(path)).bytes())
+            data = bytes(body_of(obstore.get(self._client, self._key(path))))
         self.calls.add_bytes(len(data))
         return data
 
@@ -136,7 +138,8 @@ class ObjectStore(Store):
                 if length == 0 or start >= size:
                     return b""
             try:
-                data = bytes(obstore.get_range(self._client, key, start=start, length=length))
+                part: GetOptions = {"range": (start, start + length)}
+                data = bytes(body_of(obstore.get(self._client, key, options=part)))
             except RAISED as error:
                 if http_status(error) != 416:
                     raise
@@ -154,13 +157,14 @@ class ObjectStore(Store):
         if etag is None or isinstance(self._client, MemoryStore):
             return super().open(path)
 
-        def read(start: int, length: int) -> bytes:
+        def read(start: int, length: int) -> StreamChunk:
             self.calls.add("RANGE", path)
             options: GetOptions = {"range": (start, start + length), "if_match": etag}
             with self._translated(path):
                 try:
                     found = obstore.get(self._client, key, options=options)
-                    data = bytes(found.bytes())
+                    # A copy of so many bytes takes longer than to receive them.
+                    data = memoryview(body_of(found))
                 except PreconditionError as error:
                     raise replaced_meanwhile(self.uri, path) from error
             # Not every gateway respects the condition.
@@ -192,7 +196,7 @@ class ObjectStore(Store):
         """Put small objects concurrently."""
         concurrently(lambda path: self.put(path, objects[path]), list(objects))
 
-    def put_stream(self, path: str, chunks: Iterator[bytes], size_bytes: int) -> None:
+    def put_stream(self, path: str, chunks: Iterator[StreamChunk], size_bytes: int) -> None:
         """Write as :meth:`put` does; parts are sent while the chunks still come."""
         whole = exactly(chunks, size_bytes, path)
         if size_bytes <= WHOLE_UPLOAD_BYTES:
@@ -200,7 +204,7 @@ class ObjectStore(Store):
             return
         self.calls.add("PUT", path)
 
-        def upload(relayed: Iterator[bytes]) -> None:
+        def upload(relayed: Iterator[StreamChunk]) -> None:
             obstore.put(
                 self._clients.patient,
                 key,
@@ -214,7 +218,9 @@ class ObjectStore(Store):
         with self._translated(path, changes=True):
             relay_chunks(whole, upload)
 
-    def put_stream_if_absent(self, path: str, chunks: Iterator[bytes], size_bytes: int) -> bool:
+    def put_stream_if_absent(
+        self, path: str, chunks: Iterator[StreamChunk], size_bytes: int
+    ) -> bool:
         """Write a small object conditionally, a larger one in parts if the name is free.
 
         The parts are joined without a condition, so two concurrent calls may both win.
@@ -276,7 +282,7 @@ class ObjectStore(Store):
                 mode: PutMode = "create"
                 if expected is not None:
                     found = obstore.get(self._client, key)
-                    if found.meta["size"] != len(expected) or bytes(found.bytes()) != expected:
+                    if found.meta["size"] != len(expected) or bytes(body_of(found)) != expected:
                         return False
                     mode = self._only(found.meta)
                 obstore.put(self._client, key, data, mode=mode, use_multipart=False)
@@ -381,15 +387,7 @@ class ObjectStore(Store):
         return self._uploads_of_key(self._key(path))
 
     def _uploads_of_key(self, key: str) -> S3Uploads | None:
-        client = self._client
-        if isinstance(client, MemoryStore):
-            return None
-
-        def sign(lasts_s: int) -> str:
-            return obstore.sign(client, "PUT", key, timedelta(seconds=lasts_s))
-
-        secret_of = self._clients.secret_of
-        return None if secret_of(key_of(sign(1)) or "") is None else S3Uploads(sign, secret_of, key)
+        return _signed_requests(self._clients, key)
 
     def _copying_uploads(self, key: str) -> S3Uploads | None:
         # Our own requests don't ask for the encryption that the options ask for.
@@ -412,14 +410,27 @@ class ObjectStore(Store):
             raise refused or as_ours(error, path, self.uri, changes=changes) from error
 
 
+def _signed_requests(clients: Clients, key: str) -> S3Uploads | None:
+    """Return what makes signed requests about a key; ``None`` if this process can't sign."""
+    client = clients.quick
+    if isinstance(client, MemoryStore):
+        return None
+
+    def sign(lasts_s: int) -> str:
+        return obstore.sign(client, "PUT", key, timedelta(seconds=lasts_s))
+
+    secret_of = clients.secret_of
+    return None if secret_of(key_of(sign(1)) or "") is None else S3Uploads(sign, secret_of, key)
+
+
 @dataclass(frozen=True, slots=True)
 class _ByETag(OpenedObject):
     """An object whose every request names its ETag."""
 
     size_bytes: int
-    fetch: Callable[[int, int], bytes]
+    fetch: Callable[[int, int], StreamChunk]
 
-    def read(self, start: int, length: int) -> bytes:
+    def read(self, start: int, length: int) -> StreamChunk:
         return self.fetch(start, length)
 
     def check(self) -> None:

@@ -13,7 +13,15 @@ from dataclasses import dataclass, field
 from heapq import merge
 
 from lakeferry.errors import ObjectNotFound
-from lakeferry.storage.store import ObjectInfo, Store, StoreConfig, exactly, in_order, within
+from lakeferry.storage.store import (
+    ObjectInfo,
+    Store,
+    StoreConfig,
+    StreamChunk,
+    exactly,
+    in_order,
+    within,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +184,7 @@ class Overlay(Store):
         self.put(path, data)
         return True
 
-    def put_stream(self, path: str, chunks: Iterator[bytes], size_bytes: int) -> None:
+    def put_stream(self, path: str, chunks: Iterator[StreamChunk], size_bytes: int) -> None:
         """Keep it here."""
         self.put(path, b"".join(exactly(chunks, size_bytes, path)))
 

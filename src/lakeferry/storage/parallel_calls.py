@@ -9,6 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TypeVar, cast
 
+from lakeferry.storage.store import StreamChunk
+
 _T = TypeVar("_T")
 
 CONCURRENCY = 16
@@ -43,17 +45,19 @@ def concurrently(act: Callable[[str], _T], items: Sequence[str]) -> list[_T]:
     return cast("list[_T]", results)
 
 
-def relay_chunks(chunks: Iterator[bytes], upload: Callable[[Iterator[bytes]], None]) -> None:
+def relay_chunks(
+    chunks: Iterator[StreamChunk], upload: Callable[[Iterator[StreamChunk]], None]
+) -> None:
     """Run ``upload`` in a thread of its own, while this thread makes the chunks.
 
     obstore asks for chunks from inside its own runtime, where none of its other calls
     can be made, and chunks mostly come from such a call. If making a chunk fails, the upload is
     aborted, and the store deletes the parts.
     """
-    handed: queue.Queue[bytes | BaseException | None] = queue.Queue(maxsize=2)
+    handed: queue.Queue[StreamChunk | BaseException | None] = queue.Queue(maxsize=2)
     ended = threading.Event()
 
-    def taken() -> Iterator[bytes]:
+    def taken() -> Iterator[StreamChunk]:
         while (item := handed.get()) is not None:
             if isinstance(item, BaseException):
                 raise item

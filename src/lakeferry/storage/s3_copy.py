@@ -28,6 +28,7 @@ _PARTS_AT_ONCE = 4
 _COPY_WAIT_S = 600.0
 _BUSY_FROM = 500
 _NOT_IMPLEMENTED = 501
+_MISSING = 404
 _REPLACED = 412
 
 Moved = Callable[[int], None]
@@ -131,7 +132,7 @@ def _refusals(*, is_first: bool = False) -> Iterator[None]:
             if is_first:
                 raise CopyRefused(str(failed)) from failed
             raise
-        if status == _REPLACED:
+        if status in (_MISSING, _REPLACED):
             raise ObjectNotCopied(str(failed)) from failed
         # 200 with an error in its content, a wrong request, or one that the store doesn't know.
         if status < _BUSY_FROM or status == _NOT_IMPLEMENTED:

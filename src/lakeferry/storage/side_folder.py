@@ -14,7 +14,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from lakeferry.errors import Forbidden, ObjectNotFound
-from lakeferry.storage.store import ObjectInfo, OpenedObject, Store, StoreConfig, in_order
+from lakeferry.storage.store import (
+    ObjectInfo,
+    OpenedObject,
+    Store,
+    StoreConfig,
+    StreamChunk,
+    in_order,
+)
 
 _T = TypeVar("_T")
 
@@ -118,7 +125,7 @@ class Aside(Store):
             return False
         return self._other.swap(path, expected, data)
 
-    def put_stream(self, path: str, chunks: Iterator[bytes], size_bytes: int) -> None:
+    def put_stream(self, path: str, chunks: Iterator[StreamChunk], size_bytes: int) -> None:
         """Put an object from its chunks; if that is refused, the chunks read so far are lost."""
         store = self._other if self.is_used and path.startswith(self._lead) else self._store
         store.put_stream(path, chunks, size_bytes)

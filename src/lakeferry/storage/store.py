@@ -27,12 +27,15 @@ import builtins
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Self, TypeAlias
 
 from lakeferry.errors import ObjectNotFound, StorageUnavailable
 from lakeferry.storage.call_counts import Calls
 from lakeferry.storage.copy_way import STREAMED, CopyRoute
 from lakeferry.storage.credential_renewal import CredentialSource
+
+StreamChunk: TypeAlias = bytes | memoryview
+"""Some bytes of an object that is read or written piece by piece."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +93,7 @@ class PartsUpload(ABC):
         """
 
     @abstractmethod
-    def put(self, number: int, chunks: Iterator[bytes], size_bytes: int) -> None:
+    def put(self, number: int, chunks: Iterator[StreamChunk], size_bytes: int) -> None:
         """Write a part of ``size_bytes`` bytes, replacing an earlier one."""
 
     @abstractmethod
@@ -108,7 +111,7 @@ class OpenedObject(ABC):
     size_bytes: int
 
     @abstractmethod
-    def read(self, start: int, length: int) -> bytes:
+    def read(self, start: int, length: int) -> StreamChunk:
         """Return ``length`` bytes from ``start``; safe to call from several threads.
 
         Raises ``StorageUnavailable`` if another object has the name by now.
@@ -284,13 +287,15 @@ class Store(ABC):
         """
 
     @abstractmethod
-    def put_stream(self, path: str, chunks: Iterator[bytes], size_bytes: int) -> None:
+    def put_stream(self, path: str, chunks: Iterator[StreamChunk], size_bytes: int) -> None:
         """Write an object of ``size_bytes`` bytes from chunks, atomically replacing an older one.
 
         A stream that fails, or has another length, changes nothing.
         """
 
-    def put_stream_if_absent(self, path: str, chunks: Iterator[bytes], size_bytes: int) -> bool:
+    def put_stream_if_absent(
+        self, path: str, chunks: Iterator[StreamChunk], size_bytes: int
+    ) -> bool:
         """Write as :meth:`put_stream` does, unless the name is taken; return whether it wrote.
 
         If the name is taken at the start, the stream isn't read. As with
@@ -348,11 +353,17 @@ class Store(ABC):
         """
         return None
 
-    def copy_many_from(self, source: Store, objects: Mapping[str, str]) -> dict[str, int]:  # noqa: ARG002
+    def copy_many_from(
+        self,
+        source: Store,  # noqa: ARG002
+        objects: Mapping[str, str],  # noqa: ARG002
+        most_bytes: int | None = None,  # noqa: ARG002
+    ) -> dict[str, int]:
         """Copy small objects as :meth:`copy_from` does, in any order.
 
         ``objects`` maps new names to names in the other store. Returns the sizes of those that
-        were copied by their new names. When it raises, some of them may have been copied.
+        were copied by their new names; an object of more than ``most_bytes`` isn't. When it
+        raises, some of them may have been copied.
         """
         return {}
 
@@ -430,7 +441,7 @@ class _Compared(OpenedObject):
         self._before = store.head(path)
         self.size_bytes = self._before.size_bytes
 
-    def read(self, start: int, length: int) -> bytes:
+    def read(self, start: int, length: int) -> StreamChunk:
         return self._store.get_range(self._before.path, start, length)
 
     def check(self) -> None:
@@ -466,7 +477,7 @@ def within(path: str, prefix: str, start_after: str | None, stop_before: str | N
     )
 
 
-def exactly(chunks: Iterable[bytes], size_bytes: int, path: str) -> Iterator[bytes]:
+def exactly(chunks: Iterable[StreamChunk], size_bytes: int, path: str) -> Iterator[StreamChunk]:
     """Yield the chunks of a stream; raise if its length isn't ``size_bytes``."""
     seen = 0
     for chunk in chunks:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import uuid
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import obstore
@@ -97,3 +98,35 @@ def test_a_success_beside_a_refusal_decides(
     if not refused_first:
         assert copy(stores, "x") is None
     assert copy(stores, "y") == 1
+
+
+def shortened(copies: BlockingCopies) -> object:
+    """Return obstore's copy, as a store that says success and has written less does it."""
+
+    def copy(client: object, key: str, new_key: str) -> None:
+        copies(client, key, new_key)
+        if key.endswith("/huge"):
+            obstore.put(client, new_key, b"h")  # type: ignore[arg-type]
+
+    return copy
+
+
+def lost(copies: BlockingCopies) -> object:
+    """Return the same of a store that has written nothing."""
+
+    def copy(client: object, key: str, new_key: str) -> None:
+        if not key.endswith("/huge"):
+            copies(client, key, new_key)
+
+    return copy
+
+
+@pytest.mark.parametrize("spoil", [shortened, lost])
+def test_a_copy_that_went_wrong_is_about_one_object(
+    copies: BlockingCopies,
+    stores: tuple[Store, Store],
+    spoil: Callable[[BlockingCopies], object],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(obstore, "copy", spoil(copies))
+    assert [copy(stores, name) for name in ("huge", "x", "y")] == [None, 1, 1]

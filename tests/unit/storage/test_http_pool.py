@@ -45,7 +45,8 @@ def test_a_busy_server_that_says_when_to_try_again_has_answered(
     server: ThreadingHTTPServer,
 ) -> None:
     url = f"http://127.0.0.1:{server.server_port}/x"
-    assert http_answer("GET", url, {}, None, wait_s=5) == (503, b"busy")
+    answer = http_answer("GET", url, {}, None, wait_s=5)
+    assert (answer.status, answer.content) == (503, b"busy")
     assert len(_Busy.seen) == 1
 
 
@@ -56,7 +57,7 @@ def test_a_proxy_gets_the_name_and_the_password_of_its_url(
     monkeypatch.delenv("no_proxy", raising=False)
     monkeypatch.delenv("NO_PROXY", raising=False)
     monkeypatch.setenv("http_proxy", f"{scheme}me:p%40ss@127.0.0.1:{server.server_port}")
-    assert http_answer("GET", "http://store.invalid/x", {}, None, wait_s=5)[0] == 503
+    assert http_answer("GET", "http://store.invalid/x", {}, None, wait_s=5).status == 503
     said = "Basic " + b64encode(b"me:p@ss").decode()
     assert _Busy.seen == [("http://store.invalid/x", said)]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -92,3 +93,24 @@ def test_only_folders_in_range_are_read(store: Store, monkeypatch: pytest.Monkey
     found = [found.path for found in store.list("", start_after="b/x", stop_before="e/")]
     assert found == ["c/x", "d/x"]
     assert [path[-2] for path in read[1:]] == ["b", "c", "d"]
+
+
+def test_names_sort_by_their_bytes(store: Store, root: Path) -> None:
+    for name in ("b", "é", "z", "a/x", "a.b", "😀"):
+        store.put(name, b"1")
+    (root / os.fsdecode(b"not-utf-8-\xff")).write_bytes(b"1")
+    found = names(store)
+    assert len(found) == 7
+    assert found == sorted(found, key=os.fsencode)
+
+
+def test_a_long_listing_keeps_little_of_each_name(store: Store, root: Path) -> None:
+    root.mkdir(parents=True)
+    for number in range(500):
+        (root / f"part-{number:05d}-with-a-name-as-long-as-those-of-data-files").touch()
+    tracemalloc.start()
+    count = sum(1 for _ in store.list(""))
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert count == 500
+    assert peak_bytes < 300 * count

@@ -8,6 +8,7 @@ import random
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from itertools import islice
 
 import pytest
@@ -96,32 +97,43 @@ def partitioned(folders: int, each: int) -> list[str]:
     return [name for n in range(folders) for name in parts(each, 1, f"day=2024-{n:04d}/")]
 
 
-SHAPES = {
-    "flat": log() + parts(60_000),
-    "many tasks": log() + parts(60_000, 40),
-    "partitions": log() + partitioned(60, 1_000),
-    "small partitions": log() + partitioned(2_000, 20),
-    "one large partition": log() + partitioned(12, 100) + parts(50_000, 1, "day=2024-0006x/"),
-    "two levels": [
+SHAPES: dict[str, Callable[[], list[str]]] = {
+    "flat": lambda: log() + parts(60_000),
+    "many tasks": lambda: log() + parts(60_000, 40),
+    "partitions": lambda: log() + partitioned(60, 1_000),
+    "small partitions": lambda: log() + partitioned(2_000, 20),
+    "one large partition": lambda: (
+        log() + partitioned(12, 100) + parts(50_000, 1, "day=2024-0006x/")
+    ),
+    "two levels": lambda: [
         name
         for year in range(6)
         for month in range(12)
         for name in parts(700, 1, f"year={year}/month={month:02d}/")
     ],
-    "random prefixes": [
+    "random prefixes": lambda: [
         name for n in range(100) for name in parts(400, 1, f"{chr(97 + n % 26)}{n:02d}/")
     ],
-    "a long log": log(12_000) + partitioned(30, 700),
-    "other names": [f"file-{n:07d}" for n in range(20_000)],
-    "vectors": [f"deletion_vector_{random_uuid(random.Random(n))}.bin" for n in range(40_000)],
+    "a long log": lambda: log(12_000) + partitioned(30, 700),
+    "other names": lambda: [f"file-{n:07d}" for n in range(20_000)],
+    "vectors": lambda: [
+        f"deletion_vector_{random_uuid(random.Random(n))}.bin" for n in range(40_000)
+    ],
 }
+
+
+@cache
+def shaped(shape: str) -> list[str]:
+    """Return the names of a shape: as many as that are made only where they are listed."""
+    return SHAPES[shape]()
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_long_listing_has_all_names_in_order_for_little_more_requests(shape: str) -> None:
-    store = PagedStore(SHAPES[shape])
-    assert names_of(store) == sorted(SHAPES[shape])
-    alone = math.ceil(len(SHAPES[shape]) / 1_000)
+    names = shaped(shape)
+    store = PagedStore(names)
+    assert names_of(store) == sorted(names)
+    alone = math.ceil(len(names) / 1_000)
     assert len(store.asked) <= alone * 1.4 + 20
 
 
@@ -131,7 +143,7 @@ DIVIDED = [shape for shape in SHAPES if shape not in ("other names", "a long log
 @pytest.mark.parametrize("shape", DIVIDED)
 def test_several_requests_run_at_once(shape: str) -> None:
     """The first request of each stretch waits until other stretches are asked for, too."""
-    names = set(SHAPES[shape])
+    names = set(shaped(shape))
     waiting: set[int] = set()
     met = threading.Condition()
 
@@ -158,9 +170,9 @@ def test_a_short_listing_costs_what_it_did() -> None:
 
 
 def test_a_store_without_ranges_is_listed_by_one_request_after_the_other() -> None:
-    store = PagedStore(SHAPES["flat"])
+    store = PagedStore(shaped("flat"))
     store.lists_ranges = False
-    assert len(names_of(store)) == len(SHAPES["flat"])
+    assert len(names_of(store)) == len(shaped("flat"))
     assert len(store.asked) == 61
 
 
@@ -173,8 +185,8 @@ def test_a_store_that_does_not_list_folders_is_listed_nevertheless(refuses: str)
                 return None
             raise StorageUnavailable("folders aren't listed here")
 
-    store = Refusing(SHAPES["two levels"])
-    assert names_of(store) == sorted(SHAPES["two levels"])
+    store = Refusing(shaped("two levels"))
+    assert names_of(store) == sorted(shaped("two levels"))
     assert store.asked.count("") <= 2
     assert len(store.asked) <= 80
 
@@ -197,7 +209,7 @@ def test_a_boundary_may_be_a_name() -> None:
 
 
 def test_a_folder_that_disappears_ends_nothing() -> None:
-    names = SHAPES["partitions"]
+    names = shaped("partitions")
     gone = f"day=2024-{30:04d}/"
 
     class Shrinking(PagedStore):
@@ -219,7 +231,7 @@ def test_an_error_ends_the_listing_and_its_threads() -> None:
         if after is not None and after > "day=2024-0020/":
             assert released.wait(WAIT_S)
 
-    store = PagedStore(SHAPES["partitions"], before_page=before_page)
+    store = PagedStore(shaped("partitions"), before_page=before_page)
     found = listing.list_all(store)
     list(islice(found, 15_000))
     released.set()
@@ -229,7 +241,7 @@ def test_an_error_ends_the_listing_and_its_threads() -> None:
 
 
 def test_a_caller_that_stops_early_leaves_no_thread_and_no_request() -> None:
-    store = PagedStore(SHAPES["partitions"])
+    store = PagedStore(shaped("partitions"))
     found = listing.list_all(store)
     assert len(list(islice(found, 7_000))) == 7_000
     found.close()  # type: ignore[attr-defined]
@@ -246,7 +258,7 @@ def test_an_interrupt_ends_it() -> None:
         if after is not None and after > "day=2024-0010/":
             assert blocked.wait(WAIT_S)
 
-    store = PagedStore(SHAPES["partitions"], before_page=before_page)
+    store = PagedStore(shaped("partitions"), before_page=before_page)
     found = listing.list_all(store)
     list(islice(found, 6_000))
     with pytest.raises(KeyboardInterrupt):
@@ -263,15 +275,15 @@ def assert_ended() -> None:
 
 
 def test_a_folder_of_a_store_is_divided_too() -> None:
-    inside = [f"tables/t/{name}" for name in SHAPES["partitions"]]
+    inside = [f"tables/t/{name}" for name in shaped("partitions")]
     store = PagedStore([*inside, *parts(50, 1, "tables/u/")])
     place = FolderStore(store, "tables/t")
-    assert [info.path for info in listing.list_all(place)] == sorted(SHAPES["partitions"])
+    assert [info.path for info in listing.list_all(place)] == sorted(shaped("partitions"))
     assert "tables/t/" in store.asked
 
 
 def test_a_prefix_is_kept() -> None:
-    names = [*SHAPES["partitions"], *parts(100, 1, "zz/")]
+    names = [*shaped("partitions"), *parts(100, 1, "zz/")]
     store = PagedStore(names)
     assert names_of(store, "day=2024-00") == sorted(n for n in names if n.startswith("day="))
     assert names_of(store, "day=2024-000") == sorted(
