@@ -47,6 +47,15 @@ class Volume(int):
         return volume
 
 
+Verify = Literal["store", "full"]
+"""How copies are verified: by what stores say about them, or by reading both ends."""
+VERIFY: tuple[Verify, ...] = ("store", "full")
+Compares = Literal["nothing", "copied", "all"]
+"""Which objects of a copy are read at both ends and compared.
+
+``copied`` are those that the plan copies, ``all`` also those that are at the target already.
+"""
+
 EngineChoice = Literal["auto", "local", "spark"]
 Name = Literal["local", "spark"]
 _ENGINES: tuple[EngineChoice, ...] = ("auto", "local", "spark")
@@ -133,6 +142,10 @@ class Replayed(ABC):
         self.close()
 
 
+LISTED_FINDINGS = 10
+"""How many findings of a check are listed; all are counted."""
+
+
 @dataclass(frozen=True, slots=True)
 class CopyPlan:
     """Copy the objects that a part of one table's log refers to, to another table's place.
@@ -144,7 +157,10 @@ class CopyPlan:
     the object stays where it is. ``rename`` is a frozen value that can be sent to executors.
 
     With ``resumed`` the target is listed first, and objects that already have the size stated
-    in the log are skipped.
+    in the log are skipped. If ``all`` are compared, it isn't listed: each object is looked for.
+
+    With ``replaces`` an object at the target that differs from the source's is copied again.
+    Without it, that is only done if its size differs: the target has objects of its own.
     """
 
     source: StoreConfig
@@ -152,6 +168,44 @@ class CopyPlan:
     segment: Segment
     rename: Rewrite
     resumed: bool = False
+    compares: Compares = "nothing"
+    replaces: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """The result of reading objects at both ends.
+
+    Paths are as the source's log has them, at most :data:`LISTED_FINDINGS` of each kind.
+    ``bytes`` is the size of the objects; each is read twice.
+    """
+
+    objects: int = 0
+    bytes: int = 0
+    unequal_count: int = 0
+    unequal: tuple[str, ...] = ()
+    replaced_count: int = 0
+    replaced: tuple[str, ...] = ()
+    """Objects that had other bytes at the target, and were copied again."""
+    unread_count: int = 0
+    unread: tuple[str, ...] = ()
+    """Objects at the target that the source doesn't have any more."""
+
+    def plus(self, more: Compared) -> Compared:
+        """Return the results of both."""
+        return Compared(
+            self.objects + more.objects,
+            self.bytes + more.bytes,
+            self.unequal_count + more.unequal_count,
+            (self.unequal + more.unequal)[:LISTED_FINDINGS],
+            self.replaced_count + more.replaced_count,
+            (self.replaced + more.replaced)[:LISTED_FINDINGS],
+            self.unread_count + more.unread_count,
+            (self.unread + more.unread)[:LISTED_FINDINGS],
+        )
+
+
+NOTHING_COMPARED = Compared()
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +226,8 @@ class CopyTotals:
     """How many references have a different path at the target."""
     by_store_bytes: int = 0
     """How many of the bytes the stores copied themselves, without sending them here."""
+    compared: Compared = NOTHING_COMPARED
+    """What was read at both ends."""
     foreseen: Callable[[], Mapping[str, Any]] | None = None
     """Returns what would be copied; only the engine of a dry run has it."""
 
@@ -191,6 +247,7 @@ class CopyTotals:
             self.missing + more.missing,
             self.renamed + more.renamed,
             self.by_store_bytes + more.by_store_bytes,
+            self.compared.plus(more.compared),
         )
 
 
@@ -206,11 +263,25 @@ class CopyForecaster(Protocol):
         If there is a column ``rewritten``, its files pass through this process.
         """
 
+    def of_comparison(
+        self, places: Sequence[Store], objects: int, size_bytes: int
+    ) -> Mapping[str, Any]:
+        """Return the forecast of reading objects at all of these places to compare them."""
+
 
 class NoForecasts:
     """Foresees nothing, where nobody asks."""
 
     def of_files(self, source: Store, target: Store, files: pa.Table) -> Mapping[str, Any]:  # noqa: ARG002
+        """Return nothing."""
+        return {}
+
+    def of_comparison(
+        self,
+        places: Sequence[Store],  # noqa: ARG002
+        objects: int,  # noqa: ARG002
+        size_bytes: int,  # noqa: ARG002
+    ) -> Mapping[str, Any]:
         """Return nothing."""
         return {}
 
@@ -235,7 +306,8 @@ class LogCopy:
 class LogCopyPlan:
     """Copy log files, byte for byte or with every path in them rewritten.
 
-    ``sidecars`` gives the new path and size of each sidecar that the files name.
+    ``sidecars`` gives the new path and size of each sidecar that the files name. With
+    ``compares`` each file is read at the target and compared with what was written.
     """
 
     source: StoreConfig
@@ -243,6 +315,7 @@ class LogCopyPlan:
     files: tuple[LogCopy, ...]
     rewrite: Rewrite | None = None
     sidecars: Sidecars | None = None
+    compares: bool = False
 
     @property
     def amount(self) -> Volume:
@@ -266,7 +339,8 @@ class LogExportPlan:
     """Put log files at another place, with URIs instead of the paths in them.
 
     ``sidecars`` gives the new path and size of each sidecar that the files name. ``managed``: the
-    source has a catalog that decides about its commits, which the copy leaves.
+    source has a catalog that decides about its commits, which the copy leaves. With ``compares``
+    each file is read at the target and compared with what was written.
     """
 
     source: StoreConfig
@@ -275,6 +349,7 @@ class LogExportPlan:
     listed: Listed | Shelved
     sidecars: Sidecars | None = None
     managed: bool = False
+    compares: bool = False
 
     @property
     def amount(self) -> Volume:
@@ -296,10 +371,6 @@ class LogExported:
     kin: int
     protocol: bytes | None
     metadata: bytes | None
-
-
-LISTED_FINDINGS = 10
-"""How many findings of a check are listed; all are counted."""
 
 
 @dataclass(frozen=True, slots=True)

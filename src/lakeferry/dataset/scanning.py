@@ -41,6 +41,7 @@ from lakeferry.dataset.arrow_files import (
     missing_here,
     source_of,
 )
+from lakeferry.log.arrow_versions import CASTS_STRUCTS_OF_ANY_ORDER, too_old_error
 from lakeferry.log.schema import has_floats, unreadable_error, unreadable_type
 from lakeferry.storage.uris import join, local_path
 
@@ -65,8 +66,18 @@ class _Scanner:
 
     def to_reader(self) -> pa.RecordBatchReader:
         """Begin the scan without the interpreter's lock, as pyarrow's other methods do."""
-        batches = self._scanner.to_batches()
+        batches = self._explained(self._scanner.to_batches())
         return pa.RecordBatchReader.from_batches(self._scanner.projected_schema, batches)
+
+    @staticmethod
+    def _explained(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Replace Arrow's error for types that it is too old for."""
+        try:
+            yield from batches
+        except pa.ArrowException as failed:
+            if (too_old := too_old_error(failed)) is not None:
+                raise too_old from failed
+            raise
 
 
 class _ScannerMethod:
@@ -178,17 +189,17 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
 
     def sort_by(self, sorting: Any, **options: Any) -> ds.Dataset:
         """Read all rows and sort them, as pyarrow's datasets do."""
-        with self._missing_is_said():
+        with self._explained():
             return super().sort_by(sorting, **options)
 
     def join(self, *args: Any, **options: Any) -> ds.Dataset:
         """Read all rows and join them with others, as pyarrow's datasets do."""
-        with self._missing_is_said():
+        with self._explained():
             return super().join(*args, **options)
 
     def to_table(self, columns: Any = None, filter: Any = None, **options: Any) -> pa.Table:
         """Read all rows, as pyarrow's datasets do."""
-        with self._missing_is_said():
+        with self._explained():
             return self._make_scanner(columns, filter, **options).to_table()
 
     def to_batches(
@@ -198,28 +209,32 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
         return self._batches(self._make_scanner(columns, filter, **options))
 
     def _batches(self, scanner: ds.Scanner) -> Iterator[pa.RecordBatch]:
-        with self._missing_is_said():
+        with self._explained():
             yield from scanner.to_batches()
 
     def head(
         self, num_rows: int, columns: Any = None, filter: Any = None, **options: Any
     ) -> pa.Table:
         """Read the first rows, as pyarrow's datasets do."""
-        with self._missing_is_said():
+        with self._explained():
             return self._make_scanner(columns, filter, **options).head(num_rows)
 
     def take(
         self, indices: Any, columns: Any = None, filter: Any = None, **options: Any
     ) -> pa.Table:
         """Read some rows by their position, as pyarrow's datasets do."""
-        with self._missing_is_said():
+        with self._explained():
             return self._make_scanner(columns, filter, **options).take(indices)
 
     @contextmanager
-    def _missing_is_said(self) -> Iterator[None]:
-        """Replace Arrow's error for a missing file of the table with one that names it."""
+    def _explained(self) -> Iterator[None]:
+        """Replace Arrow's errors for a missing file, and for types that it is too old for."""
         try:
             yield
+        except pa.ArrowException as failed:
+            if (too_old := too_old_error(failed)) is not None:
+                raise too_old from failed
+            raise
         except FileNotFoundError as failed:
             gone = [*self._missing_here()]
             named = [uri for uri in gone if local_path(uri) in str(failed)]
@@ -297,13 +312,15 @@ class TableDataset(ds.FileSystemDataset):  # type: ignore[misc]
         """Return a scanner for DuckDB, which may call its ``to_reader``."""
         self._check_there(options.get("filter"))
         scanner, files = self._scanner_and_files(*args, **options)
-        if files is not None and all(is_arrows_own(path, files) for path in self._partitions):
-            return scanner
-        return _Scanner(scanner)
+        if files is None or not all(is_arrows_own(path, files) for path in self._partitions):
+            return _Scanner(scanner)
+        if not CASTS_STRUCTS_OF_ANY_ORDER and any(map(pa.types.is_nested, self.schema.types)):
+            return _Scanner(scanner)
+        return scanner
 
     def count_rows(self, filter: pc.Expression | None = None, **options: Any) -> int:
         """Return the number of rows that pass a filter."""
-        with self._missing_is_said():
+        with self._explained():
             return int(self._make_scanner([], filter, **options).count_rows())
 
 

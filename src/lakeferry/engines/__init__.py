@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import os
 import shutil
+from contextlib import AbstractContextManager, nullcontext
 from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
-from lakeferry.engine import Engine, Name
+from lakeferry.engines.spark.spark_versions import SPARK_REMOTE
 from lakeferry.errors import InvalidInput
-from lakeferry.storage.byte_rate import ByteRate
 
-__all__ = ["open_engine", "spark_is_installed"]
+if TYPE_CHECKING:
+    # Imported for types only: 'doctor' looks for Spark where pyarrow may be missing.
+    from lakeferry.engine import Engine, Name
+    from lakeferry.storage.byte_rate import ByteRate
+
+__all__ = ["open_engine", "spark_is_installed", "submitted_session"]
 
 
 def open_engine(name: Name, rate: ByteRate | None = None) -> Engine:
@@ -25,7 +31,11 @@ def open_engine(name: Name, rate: ByteRate | None = None) -> Engine:
     # Imported late, so that only jobs on Spark need it installed.
     try:
         from lakeferry.engines.spark.spark_engine import SparkEngine
-    except ModuleNotFoundError as missing:
+    except ImportError as missing:
+        if isinstance(missing, ModuleNotFoundError) and not (missing.name or "").startswith(
+            ("pyspark", "py4j")
+        ):
+            raise
         raise InvalidInput(
             "Spark isn't installed",
             cause=str(missing),
@@ -35,6 +45,16 @@ def open_engine(name: Name, rate: ByteRate | None = None) -> Engine:
 
 
 def spark_is_installed() -> bool:
-    """Return True if Spark is installed, and a Java to start it with."""
+    """Return True if Spark is installed, and there is a Java to start it or a server that runs."""
     has_java = "JAVA_HOME" in os.environ or shutil.which("java") is not None
-    return has_java and find_spec("pyspark") is not None
+    is_running = bool(os.environ.get(SPARK_REMOTE))
+    return (has_java or is_running) and find_spec("pyspark") is not None
+
+
+def submitted_session() -> AbstractContextManager[None]:
+    """Return a context with the session of ``spark-submit``, if that has started this process."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return nullcontext()
+    from lakeferry.engines.spark.submitted_session import session_of_submit
+
+    return session_of_submit()

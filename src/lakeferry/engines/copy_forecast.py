@@ -12,7 +12,7 @@ Everything is summed up by Arrow: no Python object is made for a file.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -128,6 +128,31 @@ class CopyForecasts:
                 )
                 parts.append(part)
         return self._told(parts, target.locate("")[0].service)
+
+    def of_comparison(
+        self, places: Sequence[Store], objects: int, size_bytes: int
+    ) -> dict[str, Any]:
+        """Return how many bytes are read to compare objects at these places, and how long."""
+        rates: dict[bool, int] = {}
+        seconds, requests = 0.0, 0
+        for store in places:
+            on_disk = store.locate("")[0].service is None
+            rate = DISK_BYTES_PER_S if on_disk else STREAMED_BYTES_PER_S
+            rates[on_disk] = min(self._limit_rate or rate, rate)
+            seconds += size_bytes / rates[on_disk]
+            requests += 0 if on_disk else objects
+        seconds += requests * REQUEST_MS / 1000 / object_copy.OBJECTS_AT_ONCE
+        wheres = {True: "on local disk", False: "from the store"}
+        said = [
+            f"{_rate(rate)} {wheres[on_disk]}{' (the limit)' if rate == self._limit_rate else ''}"
+            for on_disk, rate in rates.items()
+        ]
+        return {
+            "verify": "full",
+            "verify_bytes": len(places) * size_bytes,
+            "verify_duration_ms": round(seconds * 1000),
+            "verify_duration_basis": f"assuming {'; '.join(said)}",
+        }
 
     def _route(self, source: Store, target: Store) -> CopyRoute:
         route = target.copy_route(source)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
+from lakeferry.storage.store import StreamChunk
+
 
 class FilePasses:
     """Counts the bytes of one file once, however many passes are made over it."""
@@ -21,7 +23,9 @@ class FilePasses:
         self._moved(done - self._told)
         self._told = done
 
-    def over(self, number: int, chunks: Iterable[bytes], size_bytes: int) -> Iterator[bytes]:
+    def over(
+        self, number: int, chunks: Iterable[StreamChunk], size_bytes: int
+    ) -> Iterator[StreamChunk]:
         """Yield chunks of ``size_bytes`` together, and report each when it has been taken."""
         taken = 0
         for chunk in chunks:

@@ -15,12 +15,12 @@ from lakeferry.engine import (
     LogExported,
     LogExportPlan,
     Observer,
-    Volume,
 )
-from lakeferry.engines import objects_to_copy
+from lakeferry.engines import object_copier, objects_to_copy
 from lakeferry.engines.copy_progress import observed
 from lakeferry.engines.log_file_copy import LogExporter, copy_log_file
 from lakeferry.engines.log_reading import LogReading
+from lakeferry.engines.object_copier import CopyTally, ObjectCopier
 from lakeferry.engines.object_copy import CopyPlaces, Hands, OpenConfig
 from lakeferry.errors import ObjectNotFound
 from lakeferry.log import checkpoint_read, references
@@ -45,26 +45,17 @@ def copy_locally(
     with reading.running() as store:
         named = references_of(plan, store)
     table = all_wanted = objects_to_copy.to_copy(named)
-    if plan.resumed:
+    if plan.resumed and plan.compares != "all":
         table = objects_to_copy.without_present(table, target)
-    tally = objects_to_copy.CopyTally()
-    total = Volume(pc.sum(table["size"]).as_py() or 0, table.num_rows)
-    progress = observed("copying data", total, observer, rate)
+    tally = CopyTally()
+    amount = object_copier.volume_of(plan, table)
+    progress = observed(object_copier.title_of(plan), amount, observer, rate)
     with Hands(parallel, progress.moved, rate) as hands:
-        for path, size, copied in objects_to_copy.copy_each(
-            hands, places, target, table.to_batches()
-        ):
-            tally.add(path, copied)
-            progress.ended(size or 0, copied.size_bytes if copied else None)
-    return CopyTotals(
-        tally.objects,
-        tally.size_bytes,
-        all_wanted.num_rows - table.num_rows,
-        tally.missing_count,
-        tuple(tally.missing),
-        pc.sum(named["renamed"]).as_py() or 0,
-        tally.by_store_bytes,
-    )
+        copier = ObjectCopier(hands, places, target, plan)
+        for outcome in copier.each(table.to_batches(), progress):
+            tally.add(outcome)
+    renamed = pc.sum(named["renamed"]).as_py() or 0
+    return tally.totals(all_wanted.num_rows - table.num_rows, renamed)
 
 
 def references_of(plan: CopyPlan, source: Store) -> pa.Table:

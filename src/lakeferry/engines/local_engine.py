@@ -33,7 +33,7 @@ from lakeferry.engines.hashing import hashed
 from lakeferry.engines.log_reading import LogReading
 from lakeferry.engines.object_copy import OBJECTS_AT_ONCE, CopyPlaces, Hands, OpenConfig
 from lakeferry.log.replay import Snapshot
-from lakeferry.log.rewrite import Unchanged
+from lakeferry.log.rewrite import Rewrite, Unchanged
 from lakeferry.storage import StoreConfig, open_config
 from lakeferry.storage.byte_rate import ByteRate
 from lakeferry.table import load
@@ -83,15 +83,21 @@ class LocalEngine(Engine):
 
     def check(self, plan: CheckPlan, observer: Observer = unobserved) -> CheckTotals:
         """Replay in memory, and compare with a listing or the other log."""
-        root = plan.target.uri
-        with self.replay(ReplayPlan(plan.source, plan.segment), observer) as here:
-            if plan.there is None:
-                rows = presence_check.objects(here.files(), plan.rename, root)
-                return presence_check.against_objects(_table(rows), self.objects_at(plan.target))
-            rows = presence_check.live(here.files(), plan.rename, root)
-            with self.replay(ReplayPlan(plan.target, plan.there), observer) as there:
-                theirs = presence_check.live(there.files(), Unchanged(), root)
-                return presence_check.against_version(_table(rows), _table(theirs))
+        root, here = plan.target.uri, ReplayPlan(plan.source, plan.segment)
+        if plan.there is None:
+            with self.replay(here, observer) as replayed:
+                rows = _table(presence_check.objects(replayed.files(), plan.rename, root))
+            return presence_check.against_objects(rows, self.objects_at(plan.target))
+
+        def live(replay: ReplayPlan, rename: Rewrite) -> Iterator[pa.RecordBatch]:
+            with self.replay(replay, observer) as replayed:
+                yield from presence_check.live(replayed.files(), rename, root)
+
+        # One of the two versions is in memory at a time.
+        there = ReplayPlan(plan.target, plan.there)
+        return presence_check.against_version(
+            lambda: live(here, plan.rename), lambda: live(there, Unchanged())
+        )
 
     def objects_at(self, place: StoreConfig) -> Iterator[pa.Table]:
         """Yield names and sizes of everything at a place."""

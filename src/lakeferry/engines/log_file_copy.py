@@ -5,6 +5,7 @@ As everything in :mod:`lakeferry.engines.object_copy`, it may be repeated.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
@@ -13,7 +14,7 @@ from lakeferry.engine import LogCopy, LogCopyPlan, LogExported, LogExportPlan
 from lakeferry.engines import object_copy
 from lakeferry.engines.file_passes import FilePasses
 from lakeferry.engines.object_copy import Gone, Hands
-from lakeferry.errors import CommitConflict, CorruptLog, InvalidInput, MissingFile
+from lakeferry.errors import CommitConflict, CorruptLog, HashMismatch, InvalidInput, MissingFile
 from lakeferry.log.rewrite import (
     Listed,
     PassObserver,
@@ -29,6 +30,7 @@ from lakeferry.log.rewrite import (
     unreported,
 )
 from lakeferry.storage import Store
+from lakeferry.storage.uris import join
 
 _PASSES = 3
 """A log file is read, rewritten and written."""
@@ -45,24 +47,59 @@ def copy_log_file(
     try:
         if plan.rewrite is None and not file.exclusive:
             size = hands.copy(source, file.path, target, file.new_path, None).size_bytes
+            written = size, b""
+            if plan.compares:
+                found = hands.digest_of(source, file.path, size, told=False)
+                if found is None:
+                    raise _log_file_gone(source, file)
+                written = found
         else:
-            with hands.held(source, file.path, None, _PASSES) as (data, passes):
-                new = data
-                if plan.rewrite is not None:
-                    new = rewritten_log_file(
-                        data, file.path, plan.rewrite, plan.sidecars, partial(passes.at, 1)
-                    )
-                size = len(new)
-                if file.exclusive:
-                    _put_beside(target, file.new_path, new)
-                else:
-                    _put(target, file.new_path, new, passes)
-                passes.ended()
+            written = _put_rewritten(hands, source, target, plan, file)
     except Gone as gone:
         raise _log_file_gone(source, file) from gone
+    if plan.compares:
+        _check_written(hands, target, file.new_path, *written)
     if file.modified_ms is not None:
         target.restore_time(file.new_path, file.modified_ms)
-    return size
+    return written[0]
+
+
+def _put_rewritten(
+    hands: Hands, source: Store, target: Store, plan: LogCopyPlan, file: LogCopy
+) -> tuple[int, bytes]:
+    """Put a log file that passes through this process; return its size and its SHA-256."""
+    with hands.held(source, file.path, None, _PASSES) as (data, passes):
+        new = data
+        if plan.rewrite is not None:
+            new = rewritten_log_file(
+                data, file.path, plan.rewrite, plan.sidecars, partial(passes.at, 1)
+            )
+        if file.exclusive:
+            _put_beside(target, file.new_path, new)
+        else:
+            _put(target, file.new_path, new, passes)
+        passes.ended()
+        return len(new), hashlib.sha256(new).digest() if plan.compares else b""
+
+
+def _check_written(hands: Hands, target: Store, name: str, size: int, digest: bytes) -> None:
+    """Read a log file at the target; refuse it if it has other bytes than those written.
+
+    No file may be held in memory meanwhile, because few large ones are at a time.
+    """
+    found = hands.digest_of(target, name, size, told=False)
+    if found == (size, digest):
+        return
+    uri = join(target.uri, name)
+    raise HashMismatch(
+        f"{uri} doesn't have the bytes that were written",
+        cause="it was read again after it was written, and differs",
+        remedy="run the same command again: it writes the file again and compares it",
+        path=name,
+        uri=uri,
+        expected=digest.hex(),
+        actual=None if found is None else found[1].hex(),
+    )
 
 
 EXPORTED_AT_ONCE = 256
@@ -126,13 +163,19 @@ class LogExporter:
             new = _relisted(data, file.path, self._listed, self._plan.sidecars, unreported)
         if new is not None:
             self._target.put(file.new_path, new.data)
+            done, digest = _told(new), self._digest_of(new)
         else:
-            new = self._put_large(file)
+            done, digest = self._put_large(file)
+        if self._plan.compares:
+            _check_written(self._hands, self._target, file.new_path, done.size_bytes, digest)
         if file.modified_ms is not None:
             self._target.restore_time(file.new_path, file.modified_ms)
-        return _told(new)
+        return done
 
-    def _put_large(self, file: LogCopy) -> Relisted:
+    def _digest_of(self, new: Relisted) -> bytes:
+        return hashlib.sha256(new.data).digest() if self._plan.compares else b""
+
+    def _put_large(self, file: LogCopy) -> tuple[LogExported, bytes]:
         try:
             with self._hands.held(self._source, file.path, None, _PASSES) as (data, passes):
                 whole = self._released(data, file.path)
@@ -141,9 +184,9 @@ class LogExporter:
                 )
                 _put(self._target, file.new_path, new.data, passes)
                 passes.ended()
+                return _told(new), self._digest_of(new)
         except Gone as gone:
             raise _log_file_gone(self._source, file) from gone
-        return new
 
 
 def _told(new: Relisted) -> LogExported:

@@ -10,8 +10,7 @@ and sent to the target in order, as one stream; its digest is computed meanwhile
 copies only a few large objects at a time, so memory is bounded, whatever their sizes: with
 :data:`CHUNK_BYTES` of 8 MiB, at most 64 MiB of large and 128 MiB of small objects for each
 :class:`Hands`, of which a Spark task has one. A store that gets a stream in parts holds six of
-them (16 MiB each, up to 156 GiB) for each of two objects. Only small objects that are copied
-together to local disk rely on the sizes in the log.
+them (16 MiB each, up to 156 GiB) for each of two objects. No size in the log is relied on.
 
 Under a limit of bytes per second, all bytes that this machine moves are waited for before they are
 read, in pieces of a second's worth. What the store copies itself isn't limited. Local files then
@@ -42,7 +41,8 @@ from lakeferry.log import file_identity
 from lakeferry.storage import OpenedObject, Store, StoreConfig
 from lakeferry.storage.byte_rate import ByteRate
 from lakeferry.storage.copy_way import CopyWay
-from lakeferry.storage.store import REPLACED
+from lakeferry.storage.parallel_calls import concurrently
+from lakeferry.storage.store import REPLACED, StreamChunk
 from lakeferry.storage.uris import (
     container_and_name,
     decode_name,
@@ -235,27 +235,55 @@ class Hands:
             raise CancelledError
 
     def copy_together(
-        self, source: Store, target: Store, objects: Mapping[str, str], size_bytes: int
+        self,
+        source: Store,
+        target: Store,
+        objects: Mapping[str, str],
+        sizes: Mapping[str, int],
     ) -> dict[str, Copied]:
         """Copy small objects by few calls, given their names by their new names.
 
-        Together they have about ``size_bytes``. Returns those that were copied; the others have
-        to be copied one by one.
+        ``sizes`` are those in the log, by the new names. Returns the objects that were copied; the
+        others have to be copied one by one: they are missing, or larger than the log says.
         """
         limited = self._is_limited(source, target)
-        sizes = {} if limited else target.copy_many_from(source, objects)
-        copied = {name: Copied(size, by_store=True) for name, size in sizes.items()}
-        rest = [name for name in objects if name not in copied]
+        most_bytes = self.small_bytes
+        done = {} if limited else target.copy_many_from(source, objects, most_bytes)
+        copied = {name: Copied(size, by_store=True) for name, size in done.items()}
         # What one store has but doesn't copy is missing, or another place's.
-        if rest and not copied:
-            self._take(size_bytes)
+        if copied:
+            return copied
+        self._take(sum(sizes[name] for name in objects))
+
+        def fetch(name: str) -> bytes | None:
+            # One byte more shows that the object is larger.
             try:
-                data = source.get_many([objects[name] for name in rest])
+                data = source.get_range(objects[name], 0, sizes[name] + 1)
             except ObjectNotFound:
-                return copied
-            target.put_many(dict(zip(rest, data, strict=True)))
-            copied |= {name: Copied(len(each)) for name, each in zip(rest, data, strict=True)}
-        return copied
+                return None
+            return data if len(data) <= sizes[name] else None
+
+        names = list(objects)
+        found = zip(names, concurrently(fetch, names), strict=True)
+        fetched = {name: data for name, data in found if data is not None}
+        target.put_many(fetched)
+        return {name: Copied(len(data)) for name, data in fetched.items()}
+
+    def digest_of(
+        self, source: Store, name: str, size_bytes: int | None, *, told: bool = True
+    ) -> tuple[int, bytes] | None:
+        """Return the size and the SHA-256 of an object; ``None`` if it is missing.
+
+        Unlike :meth:`fingerprint` it reports the bytes of small objects, too, or none at all.
+        """
+        moved = self._moved if told else _unmoved
+        try:
+            size, digest = self.fingerprint(source, name, size_bytes, hashlib.sha256, moved)
+        except Gone:
+            return None
+        if size <= self.small_bytes:
+            moved(size)
+        return size, digest
 
     def fingerprint(
         self,
@@ -263,8 +291,12 @@ class Hands:
         name: str,
         size_bytes: int | None,
         algorithm: Callable[[], hashlib._Hash],
+        moved: Callable[[int], None] | None = None,
     ) -> tuple[int, bytes]:
-        """Return the size and the digest of an object of about that size. Raises :class:`Gone`."""
+        """Return the size and the digest of an object of about that size. Raises :class:`Gone`.
+
+        ``moved`` is called with the sizes of a large object's pieces.
+        """
         digest = algorithm()
         if size_bytes is None or size_bytes <= self.small_bytes:
             data = self.fetch_small(source, name, size_bytes)
@@ -272,17 +304,17 @@ class Hands:
                 digest.update(data)
                 return len(data), digest.digest()
         with self._large, _asked(lambda: source.open(name)) as opened:
-            for piece in self._pieces(opened, self._moved):
+            for piece in self._pieces(opened, moved or self._moved):
                 digest.update(piece)
             return opened.size_bytes, digest.digest()
 
-    def _pieces(self, opened: OpenedObject, moved: Callable[[int], None]) -> Iterator[bytes]:
+    def _pieces(self, opened: OpenedObject, moved: Callable[[int], None]) -> Iterator[StreamChunk]:
         """Yield an object's bytes in order, fetched a few ranges ahead; ``moved`` gets their sizes.
 
         Fails at the end at the latest if another object has taken the name meanwhile.
         """
 
-        def fetch(start: int) -> bytes:
+        def fetch(start: int) -> StreamChunk:
             length = min(self._chunk_bytes, opened.size_bytes - start)
             self._take(length)
             return _asked(lambda: opened.read(start, length))
@@ -338,6 +370,10 @@ class Hands:
         data = _asked(lambda: source.get_range(name, 0, self.small_bytes + 1))
         self._take(len(data) - said)
         return data if len(data) <= self.small_bytes else None
+
+
+def _unmoved(size_bytes: int) -> None:
+    """Report nothing."""
 
 
 class _Pieces:

@@ -5,14 +5,12 @@ Everything is done on Arrow tables; engines differ in how many rows a table has.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import chain
+from collections.abc import Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeferry.engines.object_copy import Copied, CopyPlaces, Gone, Hands, name_of
+from lakeferry.engines.object_copy import name_of
 from lakeferry.log import file_identity
 from lakeferry.log.rewrite import Rewrite
 from lakeferry.storage import Store
@@ -26,15 +24,9 @@ WANTED = pa.schema(
 NAMED = WANTED.append(pa.field("renamed", pa.bool_()))
 LISTED = pa.schema([pa.field("name", pa.string()), pa.field("size", pa.int64())])
 
-_PAGE_ROWS = 16_384
-_BATCH_ROWS = 1_024
-_TOGETHER_OBJECTS = 256
-_TOGETHER_BYTES = 8 * 1024 * 1024
+_PAGE_ROWS = 131_072
+"""Looking for a page among a million wanted names costs the same for a small page."""
 _ODD = r"//|(?:^|/)\.\.?(?:/|$)"
-
-_Row = tuple[str, str, int | None]
-CopyOutcome = tuple[str, int | None, Copied | None]
-"""A path, the size in the log, and the copied object: ``None`` if it is missing."""
 
 
 def named_objects(references: pa.Table, rename: Rewrite, target_uri: str) -> pa.Table:
@@ -99,85 +91,3 @@ def without_present(wanted: pa.Table, target: Store) -> pa.Table:
         pc.equal(there, stated), pc.and_kleene(pc.is_null(stated), pc.greater(there, 0))
     )
     return wanted.filter(pc.invert(pc.fill_null(done, False)))
-
-
-def copy_each(
-    hands: Hands, places: CopyPlaces, target: Store, batches: Iterable[pa.RecordBatch]
-) -> Iterator[CopyOutcome]:
-    """Copy all rows of :data:`WANTED`, and yield the result of each, in order."""
-
-    def copy_one(row: _Row, done: Mapping[str, Copied]) -> CopyOutcome:
-        path, new_name, size = row
-        if new_name in done:
-            return path, size, done[new_name]
-        store, name = places.find(path)
-        try:
-            return path, size, hands.copy(store, name, target, new_name, size)
-        except Gone:
-            return path, size, None
-
-    def copy(rows: Sequence[_Row]) -> list[CopyOutcome]:
-        done: Mapping[str, Copied] = {}
-        if len(rows) > 1:
-            found = {new_name: places.find(path) for path, new_name, _ in rows}
-            here = {new: name for new, (store, name) in found.items() if store is places.table}
-            size_bytes = sum(size or 0 for _, new, size in rows if new in here)
-            done = hands.copy_together(places.table, target, here, size_bytes)
-        return [copy_one(row, done) for row in rows]
-
-    together = target.writes_together and hands.parallel > 1
-    most_bytes = min(_TOGETHER_BYTES, hands.small_bytes)
-    groups = _groups(_rows(batches), most_bytes) if together else ([row] for row in _rows(batches))
-    return chain.from_iterable(hands.each(copy, groups))
-
-
-def _groups(rows: Iterator[_Row], most_bytes: int) -> Iterator[list[_Row]]:
-    """Put small objects together that follow each other; others stay alone."""
-    group: list[_Row] = []
-    size_bytes = 0
-    for row in rows:
-        is_small = row[2] is not None and row[2] <= most_bytes // 8
-        if group and (
-            not is_small
-            or len(group) == _TOGETHER_OBJECTS
-            or size_bytes + (row[2] or 0) > most_bytes
-        ):
-            yield group
-            group, size_bytes = [], 0
-        if is_small:
-            group.append(row)
-            size_bytes += row[2] or 0
-        else:
-            yield [row]
-    if group:
-        yield group
-
-
-def _rows(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, str, int | None]]:
-    for batch in batches:
-        for start in range(0, len(batch), _BATCH_ROWS):
-            some = batch.slice(start, _BATCH_ROWS)
-            columns = (some.column(name).to_pylist() for name in WANTED.names)
-            yield from zip(*columns, strict=True)
-
-
-@dataclass(slots=True)
-class CopyTally:
-    """Results so far; the first missing objects are named."""
-
-    objects: int = 0
-    size_bytes: int = 0
-    by_store_bytes: int = 0
-    missing_count: int = 0
-    missing: list[str] = field(default_factory=list)
-
-    def add(self, path: str, copied: Copied | None) -> None:
-        """Add the result of one object."""
-        if copied is not None:
-            self.objects += 1
-            self.size_bytes += copied.size_bytes
-            self.by_store_bytes += copied.size_bytes if copied.by_store else 0
-            return
-        self.missing_count += 1
-        if len(self.missing) < LISTED_MISSING:
-            self.missing.append(path)

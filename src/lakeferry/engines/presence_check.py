@@ -8,13 +8,14 @@ names.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeferry.engine import LISTED_FINDINGS, CheckTotals
-from lakeferry.log import file_identity, references
+from lakeferry.log import file_identity, fingerprints, references
 from lakeferry.log.rewrite import Rewrite
 
 CONSIDERED = ("path", "size", "deletionVector", "stats")
@@ -28,7 +29,11 @@ ROWS = pa.schema(
     ]
 )
 """A file's name there, its path in the log here, and the values stated in the log."""
+_COMPARED = ["key", "size", "rows"]
 _ZERO = pa.scalar(0, pa.int64())
+_SIGNS = pa.scalar(1, pa.int64()), pa.scalar(-1, pa.int64())
+RowSource = Callable[[], Iterator[pa.RecordBatch]]
+"""Returns the same rows with each call."""
 # A number too large for an integer is ignored.
 _NUM_RECORDS = r'"numRecords"\s*:\s*(?P<rows>[0-9]{1,18})\s*[,}]'
 
@@ -94,13 +99,42 @@ def against_objects(wanted: pa.Table, pages: Iterable[pa.Table]) -> CheckTotals:
     )
 
 
-def against_version(wanted: pa.Table, found: pa.Table) -> CheckTotals:
-    """Compare rows with those of another version: each must occur equally often."""
-    signed = pa.concat_tables(
-        rows.append_column("sign", pa.repeat(pa.scalar(sign, pa.int64()), rows.num_rows))
-        for rows, sign in ((wanted, 1), (found, -1))
+def against_version(wanted: RowSource, found: RowSource) -> CheckTotals:
+    """Compare rows with those of another version: each must occur equally often.
+
+    Memory has the rows' hashes, and those rows whose hashes don't occur equally often.
+    """
+    hashes = [_hashes(rows()) for rows in (wanted, found)]
+    signs = [pa.repeat(sign, len(each)) for sign, each in zip(_SIGNS, hashes, strict=True)]
+    signed = pa.table([pa.chunked_array(hashes), pa.chunked_array(signs)], ["hash", "sign"])
+    sums = signed.group_by("hash", use_threads=False).aggregate([("sign", "sum")])
+    differing = sums["hash"].filter(pc.not_equal(sums["sign_sum"], _ZERO)).combine_chunks()
+    if not len(differing):
+        return CheckTotals(len(hashes[0]), 0, (), 0, (), 0)
+    totals = _compared(*(_having(rows(), differing) for rows in (wanted, found)))
+    return replace(totals, wanted=len(hashes[0]))
+
+
+def _hashes(rows: Iterable[pa.RecordBatch]) -> pa.Array:
+    found = (fingerprints.of_rows(batch.select(_COMPARED)) for batch in rows)
+    return pa.concat_arrays([pa.array([], pa.int64()), *found])
+
+
+def _having(rows: Iterable[pa.RecordBatch], hashes: pa.Array) -> pa.Table:
+    """Return the rows with one of these hashes."""
+    found = (
+        batch.filter(pc.is_in(fingerprints.of_rows(batch.select(_COMPARED)), value_set=hashes))
+        for batch in rows
     )
-    grouped = signed.group_by(["key", "size", "rows"], use_threads=False)
+    return pa.Table.from_batches(found, schema=ROWS)
+
+
+def _compared(wanted: pa.Table, found: pa.Table) -> CheckTotals:
+    signed = pa.concat_tables(
+        rows.append_column("sign", pa.repeat(sign, rows.num_rows))
+        for rows, sign in zip((wanted, found), _SIGNS, strict=True)
+    )
+    grouped = signed.group_by(_COMPARED, use_threads=False)
     sums = grouped.aggregate([("sign", "sum"), ("path", "first")])
     missing = sums.filter(pc.greater(sums["sign_sum"], _ZERO))
     extra = sums.filter(pc.less(sums["sign_sum"], _ZERO))

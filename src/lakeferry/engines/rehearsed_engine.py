@@ -74,11 +74,15 @@ class RehearsedEngine(LocalEngine):
 
     def _foreseen(self, plan: CopyPlan) -> Mapping[str, Any]:
         source, target = self._place(plan.source), self._place(plan.target)
-        files = self._to_copy(plan)
+        files = wanted = self._to_copy(plan)
         if plan.resumed:
             files = objects_to_copy.without_present(files, target)
-        counts = {"files": files.num_rows, "bytes": pc.sum(files["size"]).as_py() or 0}
-        return counts | dict(self._forecasts.of_files(source, target, files))
+        counts = _counts_of(files)
+        told = dict(self._forecasts.of_files(source, target, files))
+        if plan.compares != "nothing":
+            compared = _counts_of(wanted if plan.compares == "all" else files)
+            told |= self._forecasts.of_comparison((source, target), *compared)
+        return {"files": counts[0], "bytes": counts[1]} | told
 
     def _to_copy(self, plan: CopyPlan) -> pa.Table:
         place: Store = self._place(plan.source)
@@ -136,6 +140,11 @@ class RehearsedEngine(LocalEngine):
         """Return True if a part of a log differs from the one that the real engine would read."""
         place = self._place(store)
         return any(place.is_changed(file.path) for file in segment.files)
+
+
+def _counts_of(files: pa.Table) -> tuple[int, int]:
+    """Return the number of files, and their bytes."""
+    return files.num_rows, pc.sum(files["size"]).as_py() or 0
 
 
 def rehearsed(

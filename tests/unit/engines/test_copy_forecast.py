@@ -184,3 +184,17 @@ def test_the_forecast_is_what_the_store_then_does(size: int, tmp_path: Path) -> 
         assert foresee(over, under, files(x=size))["ways"] == [way]
         copied = target.copy_from(source, "x", "y", lambda _: None)
         assert (way["way"] == "store") == (copied is not None)
+
+
+@pytest.mark.parametrize(("limit", "rates"), [(None, (500, 100)), (1_000_000, (1, 1))])
+def test_comparing_reads_each_place_within_the_limit(
+    tmp_path: Path, limit: int | None, rates: tuple[int, int]
+) -> None:
+    disk, cloud = open_store(str(tmp_path)), open_store("s3://bucket/t", KEY)
+    size_bytes = 10**10
+    told = CopyForecasts(limit).of_comparison((disk, cloud), 32, size_bytes)
+    assert (told["verify"], told["verify_bytes"]) == ("full", 2 * size_bytes)
+    requests_ms = 32 * copy_forecast.REQUEST_MS / 16
+    moved_ms = sum(size_bytes / (rate * 1_000) for rate in rates)
+    assert told["verify_duration_ms"] == round(requests_ms + moved_ms)
+    assert ("the limit" in told["verify_duration_basis"]) is (limit is not None)

@@ -8,7 +8,7 @@ import pytest
 from lakeferry.engine import ReplayPlan, choose
 from lakeferry.engines import engine_choice, open_engine
 from lakeferry.engines.engine_choice import Engines, opening
-from lakeferry.errors import InvalidInput
+from lakeferry.errors import InvalidInput, PackageMissing
 from lakeferry.storage import open_store
 from lakeferry.storage.byte_rate import ByteRate
 from lakeferry.table import DeltaLog
@@ -49,6 +49,17 @@ def test_a_spark_that_lacks_a_package_says_how_to_get_it() -> None:
             errorClass="PACKAGE_NOT_INSTALLED", messageParameters=missing
         )
     assert "--engine local" in (refused.value.remedy or "")
+
+
+def test_a_package_that_executors_lack_is_named() -> None:
+    errors = pytest.importorskip("pyspark.errors")
+    from lakeferry.engines.spark.spark_errors import our_errors
+
+    told = 'Job aborted: Traceback (most recent call last):\n  File "worker.py"\n'
+    with pytest.raises(PackageMissing, match="executors lack") as failed, our_errors():
+        raise errors.PySparkException(f"{told}ModuleNotFoundError: No module named 'obstore'\n\n")
+    assert failed.value.fields == {"package": "obstore"}
+    assert "--archives" in (failed.value.remedy or "")
 
 
 def test_without_spark_its_engine_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:

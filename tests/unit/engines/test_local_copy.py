@@ -17,6 +17,7 @@ from lakeferry.log.references import REFERENCES
 from lakeferry.log.rewrite import Absolute, Adopted, Relative, Unchanged
 from lakeferry.log.segment import Segment
 from lakeferry.storage import OpenedObject, Store, StoreConfig, open_store
+from lakeferry.storage.store import StreamChunk
 from lakeferry.table import DeltaLog
 from tests.support.history import (
     Append,
@@ -284,7 +285,7 @@ class CountedMemory(DictStore):
     def put(self, path: str, data: bytes) -> None:
         self.let_go(len(data))
 
-    def put_stream(self, path: str, chunks: Iterator[bytes], size_bytes: int) -> None:
+    def put_stream(self, path: str, chunks: Iterator[StreamChunk], size_bytes: int) -> None:
         with self.lock:
             # What was read to learn that the object is large.
             self.held -= self.looked.pop(path, 0)
@@ -359,7 +360,7 @@ class TestLargeObjects:
         lock, now, most = threading.Lock(), 0, 0
 
         class Watched(FaultyStore):
-            def put_stream(self, path: str, chunks: Iterator[bytes], size_bytes: int) -> None:
+            def put_stream(self, path: str, chunks: Iterator[StreamChunk], size_bytes: int) -> None:
                 nonlocal now, most
                 with lock:
                     now += 1

@@ -85,7 +85,9 @@ def test_local_files_are_limited(tmp_path: Path) -> None:
     rate = Taken()
     with Hands(1, rate=rate) as hands:
         assert not hands.copy(source, "large", target, "large", 3 * PIECE).by_store
-        copied = hands.copy_together(source, target, {"s": "small", "o": "other"}, 30)
+        copied = hands.copy_together(
+            source, target, {"s": "small", "o": "other"}, {"s": 10, "o": 20}
+        )
     assert rate.sizes == [PIECE, PIECE, PIECE, 30]
     assert [(each.size_bytes, each.by_store) for each in copied.values()] == [
         (10, False),

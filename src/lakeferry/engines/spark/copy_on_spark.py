@@ -15,6 +15,7 @@ bytes under the same names.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 
 import pyarrow as pa
@@ -25,6 +26,7 @@ from pyspark.sql import functions as sql
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from lakeferry.engine import (
+    LISTED_FINDINGS,
     CopyPlan,
     CopyTotals,
     LogCopyPlan,
@@ -33,7 +35,7 @@ from lakeferry.engine import (
     Observer,
     Volume,
 )
-from lakeferry.engines import objects_to_copy
+from lakeferry.engines import object_copier, objects_to_copy
 from lakeferry.engines.copy_progress import CopyProgress
 from lakeferry.engines.spark import presence_on_spark, replay_on_spark, spark_calls
 from lakeferry.engines.spark.job_progress import task_progress, watched
@@ -50,7 +52,6 @@ PLANNED_HERE_BYTES = 16 * 1024 * 1024
 _LOG_SIZE = pa.schema([("id", pa.int64()), ("size", pa.int64())])
 _LOG_FILES_PER_TASK = 500
 _TASKS_PER_CORE = 4
-_COPYING = "copying data"
 
 _Task = CommitTask | CheckpointTask
 
@@ -75,7 +76,7 @@ def copy_objects_on_spark(
     rows = _referred(session, plan, tasks, replay_on_spark.partitions_for(log_bytes))
     rows = rows.persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        with watched(session.spark.sparkContext, "reading the log", len(tasks), observer):
+        with watched(session.jobs, "reading the log", len(tasks), observer):
             partitions = _counted(rows).collect()
         return _copy_rows(session, plan, rows, partitions, observer, limit_rate)
     finally:
@@ -96,19 +97,14 @@ def _copy_little(
     batches = [batch for task in tasks for batch in copy_tasks.referred(store, task, plan)]
     named = copy_tasks.distinct_batches(pa.Table.from_batches(batches, copy_tasks.REFERRED))
     table = all_wanted = objects_to_copy.to_copy(named)
-    if plan.resumed:
+    if plan.resumed and plan.compares != "all":
         table = objects_to_copy.without_present(table, open_config(plan.target))
     told = _copied_parts(session, plan, table, observer, limit_rate) if table.num_rows else []
-    missing = [path for row in told for path in row["missing"]]
-    return CopyTotals(
-        sum(row["objects"] for row in told),
-        sum(row["bytes"] for row in told),
-        all_wanted.num_rows - table.num_rows,
-        len(missing),
-        tuple(missing[: objects_to_copy.LISTED_MISSING]),
-        pc.sum(named["renamed"]).as_py() or 0,
-        sum(row["by_store_bytes"] for row in told),
-    )
+    renamed = pc.sum(named["renamed"]).as_py() or 0
+    total = CopyTotals(0, 0, all_wanted.num_rows - table.num_rows, 0, (), renamed)
+    for row in told:
+        total = total.plus(copy_tasks.totals_of(row.asDict()))
+    return replace(total, missing=total.missing[: objects_to_copy.LISTED_MISSING])
 
 
 def _copied_parts(
@@ -123,11 +119,10 @@ def _copied_parts(
     The rows are few, so they are sent in the function's closure.
     """
     parts = task_sizes.parts(table, session.cores)
-    source, target = plan.source, plan.target
     limit = session.task_rate(limit_rate, len(parts))
-
+    plan = copy_tasks.of_task(plan)
     numbers = session.spark.range(0, len(parts), 1, len(parts))
-    amount = Volume(pc.sum(table["size"]).as_py() or 0, table.num_rows)
+    amount = object_copier.volume_of(plan, table)
     with session.counters() as counters:
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -136,10 +131,10 @@ def _copied_parts(
                 for batch in batches:
                     for number in batch.column("id").to_pylist():
                         rows = parts[number].to_batches()
-                        yield from copy_tasks.copy_batches(source, target, rows, progress, rate)
+                        yield from copy_tasks.copy_batches(plan, rows, progress, rate)
 
-        context, count = session.spark.sparkContext, len(parts)
-        with watched(context, _COPYING, count, observer, amount=amount, counters=counters):
+        count, title = len(parts), object_copier.title_of(plan)
+        with watched(session.jobs, title, count, observer, amount=amount, counters=counters):
             return map_in_arrow(numbers, run, from_arrow_schema(copy_tasks.COPIED)).collect()
 
 
@@ -171,7 +166,7 @@ def _referred(
         sql.max("size").alias("size"),
         sql.first("renamed").alias("renamed"),
     )
-    if not plan.resumed:
+    if not plan.resumed or plan.compares == "all":
         return rows.withColumn("present", sql.lit(False))
     size, there = sql.col("size"), sql.col("there")
     same = sql.coalesce((there == size) | (size.isNull() & (there > 0)), sql.lit(False))
@@ -202,11 +197,11 @@ def _copy_rows(
 ) -> CopyTotals:
     todo = {row["part"]: (row["todo"], row["todo_bytes"] or 0) for row in partitions}
     skipped, renamed = (sum(row[name] for row in partitions) for name in ("present", "renamed"))
-    amount = Volume(
-        sum(size for _, size in todo.values()), sum(objects for objects, _ in todo.values())
-    )
-    if not amount.objects:
-        return CopyTotals(0, 0, skipped, 0, (), renamed)
+    objects = sum(count for count, _ in todo.values())
+    amount = object_copier.amount_of(plan, objects, sum(size for _, size in todo.values()))
+    before = CopyTotals(0, 0, skipped, 0, (), renamed)
+    if not objects:
+        return before
     packing = task_sizes.packing(todo, session.cores)
     limit = session.task_rate(limit_rate, packing.tasks)
     with session.counters() as counters:
@@ -214,28 +209,28 @@ def _copy_rows(
         results = results.persist(StorageLevel.MEMORY_AND_DISK)
         try:
             with watched(
-                session.spark.sparkContext,
-                _COPYING,
+                session.jobs,
+                object_copier.title_of(plan),
                 packing.tasks,
                 observer,
                 preceding=len(partitions),
                 amount=amount,
                 counters=counters,
             ):
-                names = ("objects", "bytes", "missing_count", "by_store_bytes")
-                (total,) = results.agg(*(sql.sum(name).alias(name) for name in names)).collect()
-            objects, size_bytes, missing_count, by_store = (total[name] for name in names)
-            missing = _missing(results) if missing_count else ()
+                counts = [sql.sum(name).alias(name) for name in copy_tasks.COUNTS]
+                (row,) = results.agg(*counts).collect()
+            named = {name: _named(results, name, row) for name in copy_tasks.NAMED_PATHS}
         finally:
             results.unpersist()
-    if objects + missing_count != amount.objects:
+    total = copy_tasks.totals_of({**row.asDict(), **named})
+    done = total.objects + total.skipped + total.missing_count
+    if done != objects:
         raise LakeferryError(
             "Spark reports a wrong number of objects",
-            cause=f"{amount.objects} had to be copied, but it reports {objects} copied and "
-            f"{missing_count} missing",
+            cause=f"{objects} had to be copied, but it reports {done}",
             remedy="try again: what was copied isn't copied again",
         )
-    return CopyTotals(objects, size_bytes, skipped, missing_count, missing, renamed, by_store)
+    return before.plus(total)
 
 
 def _packed(rows: DataFrame, packing: task_sizes.Packing) -> DataFrame:
@@ -256,21 +251,23 @@ def _copied(
     packed: DataFrame, plan: CopyPlan, counters: Counters | None, limit: int | None
 ) -> DataFrame:
     """Return the results of each task's objects."""
-    source, target = plan.source, plan.target
+    plan = copy_tasks.of_task(plan)
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rate = _rate_of(limit)
         with telling_the_driver(), task_progress(counters, rate) as progress:
-            yield from copy_tasks.copy_batches(source, target, batches, progress, rate)
+            yield from copy_tasks.copy_batches(plan, batches, progress, rate)
 
     return map_in_arrow(packed, run, from_arrow_schema(copy_tasks.COPIED))
 
 
-def _missing(results: DataFrame) -> tuple[str, ...]:
-    named = results.select(sql.explode("missing").alias("path")).limit(
-        objects_to_copy.LISTED_MISSING
-    )
-    return tuple(row["path"] for row in named.collect())
+def _named(results: DataFrame, name: str, counts: Row) -> tuple[str, ...]:
+    """Return some of the paths that the tasks have named as ``missing``, ``unequal``, ..."""
+    if not counts[f"{name}_count"]:
+        return ()
+    limit = objects_to_copy.LISTED_MISSING if name == "missing" else LISTED_FINDINGS
+    paths = results.select(sql.explode(name).alias("path")).limit(limit)
+    return tuple(row["path"] for row in paths.collect())
 
 
 # --- The log itself -----------------------------------------------------------
@@ -316,7 +313,6 @@ def _by_number(
     tasks = min(count, max(_TASKS_PER_CORE * session.cores, count // _LOG_FILES_PER_TASK))
     limit = session.task_rate(limit_rate, tasks)
     numbers = session.spark.range(0, count, 1, tasks)
-    context = session.spark.sparkContext
     with session.counters() as counters:
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -325,7 +321,7 @@ def _by_number(
                 for batch in batches:
                     yield act(batch.column("id").to_pylist(), progress, rate)
 
-        with watched(context, title, tasks, observer, amount=amount, counters=counters):
+        with watched(session.jobs, title, tasks, observer, amount=amount, counters=counters):
             found = map_in_arrow(numbers, run, from_arrow_schema(schema)).collect()
     rows = {row["id"]: row for row in found}
     return [rows[number] for number in range(count)]

@@ -65,7 +65,7 @@ def on_executors(
             with (
                 our_errors(),
                 watched(
-                    spark.sparkContext,
+                    session.jobs,
                     job.title,
                     len(tasks),
                     observer,

@@ -11,6 +11,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 from pyspark import SparkContext, TaskContext
 
@@ -24,9 +25,59 @@ _GROUP = "spark.jobGroup.id"
 _DESCRIPTION = "spark.job.description"
 
 
+class JobGroups(Protocol):
+    """What runs the jobs of this thread as a group, counts its tasks, and cancels it."""
+
+    def begin(self, group: str, what: str) -> Callable[[], None]:
+        """Let this thread's jobs belong to a group; return what ends that."""
+        ...
+
+    def cancel(self, group: str) -> None:
+        """Cancel the jobs of a group."""
+        ...
+
+    def tasks_done(self, group: str) -> int:
+        """Return how many tasks of the group have ended."""
+        ...
+
+
+class ContextJobs:
+    """The jobs of a Spark context in this process."""
+
+    def __init__(self, context: SparkContext) -> None:
+        self._context = context
+
+    def begin(self, group: str, what: str) -> Callable[[], None]:
+        """Let this thread's jobs belong to a group; return what ends that."""
+        context = self._context
+        before = (context.getLocalProperty(_GROUP), context.getLocalProperty(_DESCRIPTION))
+        context.setJobGroup(group, what, interruptOnCancel=False)
+
+        def end() -> None:
+            context.setLocalProperty(_GROUP, before[0])  # type: ignore[arg-type]
+            context.setLocalProperty(_DESCRIPTION, before[1])  # type: ignore[arg-type]
+
+        return end
+
+    def cancel(self, group: str) -> None:
+        """Cancel the jobs of a group."""
+        self._context.cancelJobGroup(group)
+
+    def tasks_done(self, group: str) -> int:
+        """Return how many tasks of the group have ended."""
+        tracker = self._context.statusTracker()
+        done = 0
+        for job in tracker.getJobIdsForGroup(group):
+            info = tracker.getJobInfo(job)
+            for stage in info.stageIds if info else ():
+                found = tracker.getStageInfo(stage)
+                done += found.numCompletedTasks if found else 0
+        return done
+
+
 @contextmanager
 def watched(
-    context: SparkContext,
+    jobs: JobGroups,
     what: str,
     total: int,
     observer: Observer,
@@ -55,12 +106,11 @@ def watched(
         observer(what, done, total if amount is None else amount)
 
     group = f"lakeferry-{uuid.uuid4()}"
-    before = (context.getLocalProperty(_GROUP), context.getLocalProperty(_DESCRIPTION))
-    context.setJobGroup(group, what, interruptOnCancel=False)
+    end = jobs.begin(group, what)
     ended = threading.Event()
     watch = threading.Thread(
         target=_watch,
-        args=(context, group, preceding, total, amount_of, tell, ended),
+        args=(jobs, group, preceding, total, amount_of, tell, ended),
         daemon=True,
     )
     tell(amount_of(0))
@@ -69,14 +119,13 @@ def watched(
     try:
         yield
     except BaseException:
-        context.cancelJobGroup(group)
+        jobs.cancel(group)
         raise
     finally:
         ended.set()
         if watch.ident is not None:
             watch.join()
-        context.setLocalProperty(_GROUP, before[0])  # type: ignore[arg-type]
-        context.setLocalProperty(_DESCRIPTION, before[1])  # type: ignore[arg-type]
+        end()
     tell(total if amount is None else amount)
 
 
@@ -98,7 +147,7 @@ def task_progress(
 
 
 def _watch(
-    context: SparkContext,
+    jobs: JobGroups,
     group: str,
     preceding: int,
     total: int,
@@ -109,18 +158,7 @@ def _watch(
     """Report progress repeatedly; a repeated task doesn't reduce it."""
     told = 0
     while not ended.wait(_EVERY_S):
-        tasks = max(0, min(_tasks_done(context, group) - preceding, total))
+        tasks = max(0, min(jobs.tasks_done(group) - preceding, total))
         if (done := amount_of(tasks)) >= told:
             told = done
             tell(done)
-
-
-def _tasks_done(context: SparkContext, group: str) -> int:
-    tracker = context.statusTracker()
-    done = 0
-    for job in tracker.getJobIdsForGroup(group):
-        info = tracker.getJobInfo(job)
-        for stage in info.stageIds if info else ():
-            found = tracker.getStageInfo(stage)
-            done += found.numCompletedTasks if found else 0
-    return done

@@ -46,7 +46,7 @@ def orphans(
         try:
             with (
                 our_errors(),
-                watched(session.spark.sparkContext, found.ORPHANS_TITLE, 1, observer),
+                watched(session.jobs, found.ORPHANS_TITLE, 1, observer),
             ):
                 left.count()
                 folders = [row["folder"] for row in untold.collect()]

@@ -121,7 +121,7 @@ def listing_frame(session: EngineSession, place: StoreConfig) -> DataFrame:
 
 
 def _only(session: EngineSession, counted: DataFrame, observer: Observer) -> Row:
-    with watched(session.spark.sparkContext, _CHECKING, 1, observer):
+    with watched(session.jobs, _CHECKING, 1, observer):
         (row,) = counted.collect()
     return row
 

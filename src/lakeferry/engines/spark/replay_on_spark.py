@@ -118,7 +118,7 @@ class SparkReplayed(Replayed):
         frames = iter(kept)
         commits, checkpoint = (next(frames) if there else None for there in which)
         self.small = _small_snapshot(plan, commits, checkpoint)
-        whole = functools.reduce(DataFrame.unionByName, kept)
+        whole = functools.reduce(lambda one, other: one.unionByName(other), kept)
         self.files_frame = _actions(whole, "add", shape)
         self.tombstones_frame = _actions(whole, "remove", shape)
         counted = {
@@ -181,7 +181,7 @@ def _look(
                 yield pa.RecordBatch.from_pydict({"id": numbers, "survey": pa.array(told)})
 
     tasks = min(len(whats), 4 * session.cores)
-    with watched(session.spark.sparkContext, "looking at the checkpoint", tasks, observer):
+    with watched(session.jobs, "looking at the checkpoint", tasks, observer):
         numbers = session.spark.range(0, len(whats), 1, tasks)
         found = map_in_arrow(numbers, run, "id long, survey binary").collect()
     return [pickle.loads(row["survey"]) for row in sorted(found, key=lambda row: row["id"])]
@@ -222,7 +222,7 @@ def _keep(
 ) -> DataFrame:
     """Compute rows now and persist them, in memory if there is room, else on disk."""
     kept = rows.persist(StorageLevel.MEMORY_AND_DISK)
-    with watched(session.spark.sparkContext, what, tasks, observer):
+    with watched(session.jobs, what, tasks, observer):
         kept.count()
     return kept
 

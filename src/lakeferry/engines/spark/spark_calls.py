@@ -16,7 +16,13 @@ from pyspark.sql import functions as sql
 from pyspark.sql.types import StructType
 from pyspark.sql.udf import UserDefinedFunction
 
-from lakeferry.engines.spark.spark_versions import MapCall, PlaceCall, SparkLine, line_of
+from lakeferry.engines.spark.spark_versions import (
+    SPARK_LINES,
+    MapCall,
+    PlaceCall,
+    SparkLine,
+    line_of,
+)
 
 ArrowFunction = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
@@ -27,6 +33,11 @@ _32_BITS = 0xFFFF_FFFF
 def spark_line() -> SparkLine:
     """Return the line of the imported PySpark; an unsupported one is an error."""
     return line_of(pyspark.__version__)
+
+
+def is_connect(session: Any) -> bool:
+    """Return True for a session of Spark Connect: its driver is in another process."""
+    return type(session).__module__ == "pyspark.sql.connect.session"
 
 
 def map_in_arrow_without_pandas(
@@ -46,7 +57,25 @@ def map_in_arrow_without_pandas(
 
 def place_by_task(frame: DataFrame, tasks: int, column: str) -> DataFrame:
     """Return rows with each in the partition that its ``column``, an integer, names."""
-    return _PLACES[spark_line().place_call](frame, tasks, column)
+    line = spark_line()
+    if is_connect(frame.sparkSession):
+        # The server may be older than the client, or newer.
+        line = min(line, line_of(frame.sparkSession.version), key=SPARK_LINES.index)
+    return _PLACES[line.place_call](frame, tasks, column)
+
+
+# --- Classes ------------------------------------------------------------------
+
+
+def frame_class() -> type[DataFrame]:
+    """Return the class of the data frames whose driver is in this process."""
+    found: type[DataFrame] = importlib.import_module(spark_line().frame_module).DataFrame
+    return found
+
+
+def session_class(jvm: Any) -> Any:
+    """Return the JVM's class of sessions, which knows the active one."""
+    return getattr(jvm, spark_line().session_class)
 
 
 # --- mapInArrow ---------------------------------------------------------------

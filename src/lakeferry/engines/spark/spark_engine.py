@@ -32,6 +32,7 @@ from lakeferry.engine import (
 )
 from lakeferry.engines.spark import (
     comparison_on_spark,
+    connect_engine,
     copy_on_spark,
     orphans_on_spark,
     presence_on_spark,
@@ -69,7 +70,9 @@ class SparkEngine(Engine):
     def _started(self, observer: Observer) -> EngineSession:
         """Return the session, started if there is none; the observer is told about a start."""
         if self._session is None:
-            self._session = open_session(self._settings, observer)
+            self._session = connect_engine.open_remote_session(observer) or open_session(
+                self._settings, observer
+            )
         return self._session
 
     def replay(self, plan: ReplayPlan, observer: Observer = unobserved) -> Replayed:

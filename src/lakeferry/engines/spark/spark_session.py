@@ -32,6 +32,7 @@ from pyspark.sql.types import StructType
 
 from lakeferry.engine import Observer, unobserved
 from lakeferry.engines.spark import spark_calls, spark_jars
+from lakeferry.engines.spark.job_progress import ContextJobs, JobGroups
 from lakeferry.engines.spark.spark_calls import ArrowFunction
 from lakeferry.engines.spark.tasks.counters import Counters, kept
 from lakeferry.errors import InvalidInput
@@ -62,6 +63,11 @@ class EngineSession:
         self._ours = ours
         if not _is_local(spark.sparkContext):
             _send_package(spark.sparkContext)
+
+    @property
+    def jobs(self) -> JobGroups:
+        """The jobs that this thread runs in the session."""
+        return ContextJobs(self.spark.sparkContext)
 
     @property
     def cores(self) -> int:
@@ -149,6 +155,8 @@ def map_in_arrow(
     Workers on this machine use this Python interpreter, unless the user says otherwise. PySpark
     would use any ``python3``, which may not have Lakeferry.
     """
+    if spark_calls.is_connect(frame.sparkSession):
+        return frame.mapInArrow(function, schema)
     context = frame.sparkSession.sparkContext
     given = context.pythonExec
     if _is_local(context) and _INTERPRETER not in os.environ:

@@ -3,7 +3,8 @@
 A line is the first two numbers of a version: 4.2.0 and 4.2.1 are of the line 4.2. This module
 doesn't import pyspark, so that ``doctor`` needs neither Spark nor a JVM. What the ways of doing
 something are: :mod:`lakeferry.engines.spark.spark_calls`. Why these lines:
-docs/decisions/0033-ranges-of-versions.md.
+docs/decisions/0033-ranges-of-versions.md. What was tried with each of them is in
+docs/compatibility.md.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from lakeferry.errors import InvalidInput
 MapCall = Literal["mapInArrow of a column", "pythonMapInArrow of an expression"]
 PlaceCall = Literal["repartitionById", "repartition by a chosen hash"]
 
+SPARK_REMOTE = "LAKEFERRY_SPARK_REMOTE"
+"""The variable with the URL of the Spark Connect server whose executors do the work."""
+
 _NUMBERS = re.compile(r"(\d+)\.(\d+)(?:\.(\d+))?")
 _VERSION = re.compile(r"""^__version__[^=]*=\s*["']([^"']+)["']""", re.MULTILINE)
 
@@ -31,6 +35,10 @@ class SparkLine:
     ``pyspark`` is the release that was tried, ``delta`` the version of Delta Lake for it, or
     ``None`` if there is none, and ``artifact`` its name in Maven. With a release in ``broken``,
     or with all if that is ``None``, Delta Lake fails; Lakeferry's own jobs don't use it.
+
+    What follows is about ``lakeferry.spark``, the client: the module of PySpark's data frames and
+    the JVM's class of sessions, and the methods that PySpark and Delta Lake of this line don't
+    have, or not in every release.
     """
 
     line: str
@@ -40,6 +48,15 @@ class SparkLine:
     map_call: MapCall = "mapInArrow of a column"
     place_call: PlaceCall = "repartitionById"
     broken: frozenset[str] | None = frozenset()
+    frame_module: str = "pyspark.sql.classic.dataframe"
+    session_class: str = "org.apache.spark.sql.classic.SparkSession"
+    lacks: frozenset[str] = frozenset()
+    has_sql_functions: bool = True
+    """Whether users can write functions in SQL."""
+    opens_managed: bool = True
+    """Whether Delta Lake can open tables that a catalog manages."""
+    binds_in_text: bool = True
+    """Whether Spark puts the values of parameters into a text before it parses it."""
 
     @property
     def packages(self) -> str | None:
@@ -51,6 +68,22 @@ class SparkLine:
         return self.broken is None or pyspark in self.broken
 
 
+_SINCE_SPARK_4_2 = frozenset(
+    {
+        "Catalog.getTableProperties",
+        "Catalog.listPartitions",
+        "Catalog.truncateTable",
+        "DataFrameReader.changes",
+        "DataStreamReader.changes",
+    }
+)
+_SINCE_SPARK_4_0 = frozenset({"DataFrame.mergeInto"})
+_SINCE_DELTA_4_0 = frozenset(
+    f"DeltaTable.{name}"
+    for name in ("dropFeatureSupport", "clone", "cloneAtVersion", "cloneAtTimestamp")
+)
+_SINCE_DELTA_3_3 = frozenset({"DeltaTable.addFeatureSupport"})
+
 SPARK_LINES = (
     SparkLine(
         "3.5",
@@ -59,11 +92,30 @@ SPARK_LINES = (
         "delta-spark_2.12",
         map_call="pythonMapInArrow of an expression",
         place_call="repartition by a chosen hash",
+        frame_module="pyspark.sql.dataframe",
+        session_class="org.apache.spark.sql.SparkSession",
+        lacks=_SINCE_SPARK_4_2 | _SINCE_SPARK_4_0 | _SINCE_DELTA_4_0 | _SINCE_DELTA_3_3,
+        has_sql_functions=False,
+        opens_managed=False,
+        binds_in_text=False,
     ),
     SparkLine(
-        "4.0", "4.0.5", "4.0.1", "delta-spark_2.13", place_call="repartition by a chosen hash"
+        "4.0",
+        "4.0.5",
+        "4.0.1",
+        "delta-spark_2.13",
+        place_call="repartition by a chosen hash",
+        lacks=_SINCE_SPARK_4_2,
+        binds_in_text=False,
     ),
-    SparkLine("4.1", "4.1.1", "4.1.0", "delta-spark_4.1_2.13", broken=frozenset({"4.1.4"})),
+    SparkLine(
+        "4.1",
+        "4.1.1",
+        "4.1.0",
+        "delta-spark_4.1_2.13",
+        broken=frozenset({"4.1.4"}),
+        lacks=_SINCE_SPARK_4_2,
+    ),
     SparkLine("4.2", "4.2.0", "4.4.0", "delta-spark_4.2_2.13"),
     SparkLine("4.3", "4.3.0", None, "", broken=None),
 )

@@ -27,7 +27,7 @@ def carry(session: EngineSession, plan: CarryPlan, observer: Observer) -> Iterat
     numbers = [part["number"].to_pylist() for part in parts]
     carrier, tasks = plan.carrier, session.at_once(len(parts))
 
-    context, count = session.spark.sparkContext, len(parts)
+    count = len(parts)
     ids = session.spark.range(0, count, 1, count)
     with session.counters() as counters:
 
@@ -41,6 +41,8 @@ def carry(session: EngineSession, plan: CarryPlan, observer: Observer) -> Iterat
                             [pa.array(values) for values in columns], names=["number", "outcome"]
                         )
 
-        with watched(context, plan.title, count, observer, amount=plan.amount, counters=counters):
+        with watched(
+            session.jobs, plan.title, count, observer, amount=plan.amount, counters=counters
+        ):
             found = map_in_arrow(ids, run, "number long, outcome string").collect()
     yield from ((row["number"], row["outcome"]) for row in found)

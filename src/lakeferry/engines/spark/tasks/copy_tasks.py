@@ -7,23 +7,26 @@ keys, and a row's key is also the key of its entry in a listing of the target.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
 from functools import partial
 from itertools import chain
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeferry.engine import CopyPlan, LogCopyPlan, LogExportPlan
+from lakeferry.engine import Compared, CopyPlan, CopyTotals, LogCopyPlan, LogExportPlan
 from lakeferry.engines import objects_to_copy
 from lakeferry.engines.copy_progress import CopyProgress
 from lakeferry.engines.log_file_copy import LogExporter, copy_log_file
+from lakeferry.engines.object_copier import CopyTally, ObjectCopier
 from lakeferry.engines.object_copy import CopyPlaces, Hands
 from lakeferry.engines.spark.tasks.log_plan import CheckpointTask, CommitTask, Piece
 from lakeferry.errors import CorruptLog, ObjectNotFound
 from lakeferry.log import checkpoint_read, parquet, references
-from lakeferry.storage import Store, StoreConfig, open_config
+from lakeferry.log.segment import Segment
+from lakeferry.storage import Store, open_config
 from lakeferry.storage.byte_rate import ByteRate
 from lakeferry.table import load
 
@@ -31,15 +34,25 @@ _BATCH_ROWS = 16_384
 _WHOLE_BELOW_BYTES = 1024 * 1024
 
 REFERRED = pa.schema([pa.field("key", pa.string()), *objects_to_copy.NAMED])
+_FINDINGS = ("unequal", "replaced", "unread")
+COUNTS = (
+    "objects",
+    "bytes",
+    "by_store_bytes",
+    "skipped",
+    "missing_count",
+    "compared_objects",
+    "compared_bytes",
+    *(f"{finding}_count" for finding in _FINDINGS),
+)
+NAMED_PATHS = ("missing", *_FINDINGS)
 COPIED = pa.schema(
     [
-        pa.field("objects", pa.int64()),
-        pa.field("bytes", pa.int64()),
-        pa.field("by_store_bytes", pa.int64()),
-        pa.field("missing_count", pa.int64()),
-        pa.field("missing", pa.list_(pa.string())),
+        *(pa.field(name, pa.int64()) for name in COUNTS),
+        *(pa.field(name, pa.list_(pa.string())) for name in NAMED_PATHS),
     ]
 )
+"""The result of a task: counts and paths of its totals, and of what it has compared."""
 
 
 def referred(
@@ -99,9 +112,13 @@ def _fetch(store: Store, piece: Piece) -> bytes | parquet.SparseFile:
     return parquet.SparseFile(piece.size_bytes, fetched)
 
 
+def of_task(plan: CopyPlan) -> CopyPlan:
+    """Return a plan as tasks need it, without the log."""
+    return replace(plan, segment=Segment(plan.segment.version, None, (), None, None))
+
+
 def copy_batches(
-    source: StoreConfig,
-    target_config: StoreConfig,
+    plan: CopyPlan,
     batches: Iterable[pa.RecordBatch],
     progress: CopyProgress,
     rate: ByteRate | None = None,
@@ -114,24 +131,39 @@ def copy_batches(
     first = next(filled, None)
     if first is None:
         return
-    tally = objects_to_copy.CopyTally()
-    places, target = CopyPlaces(source, open_config), open_config(target_config)
+    tally = CopyTally()
+    places, target = CopyPlaces(plan.source, open_config), open_config(plan.target)
     with Hands(moved=progress.moved, rate=rate) as hands:
-        for path, size, copied in objects_to_copy.copy_each(
-            hands, places, target, chain([first], filled)
-        ):
-            tally.add(path, copied)
-            progress.ended(size or 0, copied.size_bytes if copied else None)
-    row = [
-        [tally.objects],
-        [tally.size_bytes],
-        [tally.by_store_bytes],
-        [tally.missing_count],
-        [tally.missing],
-    ]
-    yield pa.RecordBatch.from_arrays(
-        [pa.array(value, kind.type) for value, kind in zip(row, COPIED, strict=True)],
-        schema=COPIED,
+        copier = ObjectCopier(hands, places, target, plan)
+        for outcome in copier.each(chain([first], filled), progress):
+            tally.add(outcome)
+    yield pa.RecordBatch.from_pylist([_row_of(tally.totals(0, 0))], schema=COPIED)
+
+
+def _row_of(totals: CopyTotals) -> dict[str, object]:
+    compared = asdict(totals.compared)
+    of_both = {f"compared_{name}": compared.pop(name) for name in ("objects", "bytes")}
+    own = (name for name in COPIED.names if name not in compared and name not in of_both)
+    return {name: getattr(totals, name) for name in own} | compared | of_both
+
+
+def totals_of(row: Mapping[str, Any]) -> CopyTotals:
+    """Return the totals that a row of :data:`COPIED` has."""
+    findings: dict[str, Any] = {
+        name: tuple(row[name] or ()) if name in _FINDINGS else row[name] or 0
+        for finding in _FINDINGS
+        for name in (f"{finding}_count", finding)
+    }
+    compared = Compared(row["compared_objects"], row["compared_bytes"], **findings)
+    return CopyTotals(
+        row["objects"],
+        row["bytes"],
+        row["skipped"],
+        row["missing_count"],
+        tuple(row["missing"] or ()),
+        0,
+        row["by_store_bytes"],
+        compared,
     )
 
 

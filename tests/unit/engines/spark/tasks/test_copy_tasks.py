@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakeferry.engine import CopyPlan, LogCopy, LogCopyPlan
+from lakeferry.engine import Compared, CopyPlan, CopyTotals, LogCopy, LogCopyPlan
 from lakeferry.engines import objects_to_copy
 from lakeferry.engines.copy_progress import CopyProgress
 from lakeferry.engines.local_engine import LocalEngine
@@ -23,6 +23,7 @@ from lakeferry.log.rewrite import Absolute, Adopted
 from lakeferry.storage import Store, open_store
 from lakeferry.storage.byte_rate import ByteRate
 from lakeferry.table import DeltaLog
+from tests.support.corrupting import flipped
 from tests.support.history import (
     Append,
     Change,
@@ -178,7 +179,7 @@ def test_a_log_file_that_is_gone_or_broken_is_named(tmp_path: Path) -> None:
 def test_a_task_copies_its_rows_and_tells_of_them_once(tmp_path: Path) -> None:
     source = History().then(Append(3)).write(open_store(str(tmp_path / "source")))
     target = open_store(str(tmp_path / "target"))
-    places = (source.config, target.config)
+    plan = plan_of(source, target)
     names = [info.path for info in source.list("part-")]
     sizes = [source.head(name).size_bytes for name in names]
     paths = DeltaLog(source).snapshot().files.sort_by("path")["path"].to_pylist()
@@ -191,19 +192,36 @@ def test_a_task_copies_its_rows_and_tells_of_them_once(tmp_path: Path) -> None:
     batches = [*empty, *table.to_batches(max_chunksize=2)]
     counted: list[tuple[int, int]] = []
     progress = CopyProgress(lambda *amounts: counted.append(amounts))
-    (told,) = copy_tasks.copy_batches(*places, batches, progress)
+    (told,) = copy_tasks.copy_batches(plan, batches, progress)
     assert counted[-1] == (sum(sizes) + 5, 4)
-    assert told.to_pylist() == [
-        {
-            "objects": 3,
-            "bytes": sum(sizes),
-            "by_store_bytes": sum(sizes),
-            "missing_count": 1,
-            "missing": ["gone"],
-        }
-    ]
+    (row,) = told.to_pylist()
+    assert copy_tasks.totals_of(row) == CopyTotals(
+        3, sum(sizes), 0, 1, ("gone",), by_store_bytes=sum(sizes)
+    )
     assert [info.path for info in target.list("")] == names
-    assert list(copy_tasks.copy_batches(*places, empty, progress)) == []
+    assert list(copy_tasks.copy_batches(plan, empty, progress)) == []
+
+
+def test_a_task_tells_what_it_has_compared(tmp_path: Path) -> None:
+    source = History().then(Append(4)).write(open_store(str(tmp_path / "source")))
+    target = open_store(str(tmp_path / "target"))
+    names = [info.path for info in source.list("part-")]
+    sizes = [source.head(name).size_bytes for name in names]
+    equal, other, gone, absent = names
+    for name in (equal, other, gone):
+        target.put(name, source.get(name))
+    target.put(other, flipped(source.get(other)))
+    source.delete_many([gone])
+    table = pa.table([names, names, sizes], schema=objects_to_copy.WANTED)
+    plan = replace(plan_of(source, target), compares="all")
+    progress = CopyProgress(lambda *_: None)
+    (told,) = copy_tasks.copy_batches(copy_tasks.of_task(plan), table.to_batches(), progress)
+    (row,) = told.to_pylist()
+    total = copy_tasks.totals_of(row)
+    assert (total.objects, total.skipped, total.missing_count) == (1, 3, 0)
+    compared = Compared(3, sizes[0] + sizes[1] + sizes[3], 1, (other,), 0, (), 1, (gone,))
+    assert total.compared == compared
+    assert target.get(absent) == source.get(absent)
 
 
 def test_a_task_keeps_to_its_share_of_a_limit(
@@ -223,8 +241,8 @@ def test_a_task_keeps_to_its_share_of_a_limit(
     rate = ByteRate(1 << 20)
     progress = CopyProgress(lambda *_: None, rate)
     table = pa.table([names, names, sizes], schema=objects_to_copy.WANTED)
-    places = (source.config, target.config)
-    (told,) = copy_tasks.copy_batches(*places, table.to_batches(), progress, rate)
+    plan = plan_of(source, target)
+    (told,) = copy_tasks.copy_batches(plan, table.to_batches(), progress, rate)
     assert sum(taken) == told.column("bytes")[0].as_py() == sum(sizes)
     # Under a limit, local files pass through the task.
     assert told.column("by_store_bytes")[0].as_py() == 0
