@@ -85,13 +85,12 @@ class Published:
         return f"s3a://{self.repository.name}/{self.commit}/{name}"
 
 
-@pytest.fixture(scope="module", params=[LOCAL, ON_S3])
-def published(
-    request: pytest.FixtureRequest, spark: SparkSession, versitygw: S3Server
-) -> Published:
+@pytest.fixture(scope="module")
+def written(request: pytest.FixtureRequest, spark: SparkSession, versitygw: S3Server) -> Repository:
+    """A repository on local disk with every table, by those who write it, through the gateway."""
     from tests.support.spark import use_s3
 
-    repository = new_repository(request.param, request.getfixturevalue)
+    repository = new_repository("lakefs", request.getfixturevalue)
     use_s3(spark, versitygw)
     use_gateway(spark, repository)
     for name, case in CASES.items():
@@ -99,6 +98,20 @@ def published(
             case.write(spark, f"s3a://{repository.name}/main/{name}")
         else:
             case.write(repository, name)
+    return repository
+
+
+@pytest.fixture(scope="module", params=[LOCAL, ON_S3])
+def published(
+    request: pytest.FixtureRequest, spark: SparkSession, written: Repository
+) -> Published:
+    """That one, or one on S3 with the same objects: where the bytes are changes no table."""
+    repository = written
+    if request.param == "lakefs_on_s3":
+        repository = new_repository(request.param, request.getfixturevalue)
+        use_gateway(spark, repository)
+        for name in CASES:
+            repository.upload(written.objects(path=name), path=name)
     return Published(repository, repository.commit())
 
 

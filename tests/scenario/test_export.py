@@ -10,12 +10,12 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import threading
 import uuid
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from lakeferry.export.exporter import Exported
 from lakeferry.storage import open_store
 from tests.support import components, servers
 from tests.support import lake as lakes
+from tests.support.forked import ForkedRun
 from tests.support.history import Append, Checkpoint, Delete, DeleteRows, History, Kind, Layout
 from tests.support.http_proxy import CountingProxy, SeenRequest, Spoil
 from tests.support.lake import Lake
@@ -513,10 +514,14 @@ def test_exports_at_once_do_no_harm(repository: Repository, tmp_path: Path) -> N
 def test_two_programs_at_once_do_no_harm(repository: Repository, tmp_path: Path) -> None:
     repository.append(1, 2)
     repository.commit()
-    running = [started(repository, tmp_path, "export", repository.uri()) for _ in range(3)]
-    ended = [process.communicate(timeout=60) for process in running]
-    assert [process.returncode for process in running] == [0, 0, 0], ended
-    documents = [json.loads(out) for out, _ in ended]
+    with ExitStack() as stack:
+        running = [
+            stack.enter_context(started(repository, tmp_path, "export", repository.uri()))
+            for _ in range(3)
+        ]
+        ended = [process.wait(60) for process in running]
+    assert [process.returncode for process in ended] == [0, 0, 0], ended
+    documents = [json.loads(process.stdout) for process in ended]
     (location,) = {document["location"] for document in documents}
     assert any(document["changed"] for document in documents)
     assert ids(repository, location) == [1, 2]
@@ -594,10 +599,10 @@ def kill_at_write(proxy: CountingProxy, at: int, repository: Repository, home: P
         return Spoil.HANG
 
     proxy.rule = rule
-    process = started(repository, home, "export", repository.uri())
-    assert reached.wait(60), process.communicate()
-    process.kill()
-    process.communicate()
+    with started(repository, home, "export", repository.uri()) as process:
+        assert reached.wait(60), process.wait(60)
+        process.kill()
+        process.wait(60)
 
 
 def is_table(repository: Repository, location: str) -> bool:
@@ -616,17 +621,11 @@ def is_table(repository: Repository, location: str) -> bool:
 # --- What may be asked for ----------------------------------------------------------
 
 
-def started(repository: Repository, home: Path, *words: str) -> subprocess.Popen[str]:
+def started(repository: Repository, home: Path, *words: str) -> ForkedRun:
     """Start the program."""
     home.mkdir(exist_ok=True)
-    return subprocess.Popen(
-        [PROGRAM, *words, "--json"],
-        cwd=home,
-        env=environment(home, repository.variables),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    env = environment(home, repository.variables)
+    return ForkedRun([str(PROGRAM), *words, "--json"], cwd=home, env=env)
 
 
 def program(repository: Repository, home: Path, *words: str, **variables: str) -> Ended:
@@ -646,6 +645,7 @@ def test_the_program_says_what_it_has_exported(repository: Repository, tmp_path:
         **unknown,
         "version": 0,
         "bytes_copied_by_store": 0,
+        "files_compared": None,
         "actions_skipped": 0,
         "incremental_from": None,
         "commit": first,

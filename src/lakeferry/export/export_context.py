@@ -31,5 +31,7 @@ class ExportContext:
     """Whether to follow a redirected table; a redirected table in lakeFS is refused."""
     forecasts: CopyForecaster = field(default_factory=NoForecasts)
     """Foresees how files travel; only a dry run asks it."""
+    compares: bool = False
+    """Whether to read each file after it was written, and to compare it."""
     clock: Callable[[], int] = wall_clock
     new_id: Callable[[], str] = _new_id

@@ -51,6 +51,8 @@ class Exported:
     """Sizes at the source of the log files that were written."""
     by_store_bytes: int = 0
     """The part that was taken over from an earlier export: the store copied it."""
+    files_compared: int | None = None
+    """How many files were read and compared after they were written; ``None`` if none had to be."""
 
     def as_document(self) -> dict[str, Any]:
         """Return the document of the command ``export``."""
@@ -60,6 +62,7 @@ class Exported:
             "files_written": self.files_written,
             "bytes_copied": self.bytes_copied,
             "bytes_copied_by_store": self.by_store_bytes,
+            "files_compared": self.files_compared,
             "actions_skipped": self.actions_skipped,
             "incremental_from": self.incremental_from,
             "commit": self.commit,
@@ -135,7 +138,12 @@ class Export:
         }
         place = self.target.place
         source = self.origin.store if rewritten else place
-        told = self.work.forecasts.of_files(source, place, pa.table(columns))
+        forecasts = self.work.forecasts
+        told = dict(forecasts.of_files(source, place, pa.table(columns)))
+        if self.work.compares:
+            # A file that is rewritten is read at its source in any case.
+            places = (place,) if rewritten else (source, place)
+            told |= forecasts.of_comparison(places, len(sizes), sum(sizes))
         return {"bytes": sum(sizes), **told}
 
     def prune(self) -> None:
@@ -266,4 +274,10 @@ class Export:
             commit=self.origin.commit,
             bytes_copied=read + taken,
             by_store_bytes=taken,
+            files_compared=self._files_compared(ready),
         )
+
+    def _files_compared(self, ready: Prepared | None) -> int | None:
+        if not self.work.compares:
+            return None
+        return 0 if ready is None else len(ready.plan.write) + len(ready.plan.take)

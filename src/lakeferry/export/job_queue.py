@@ -6,6 +6,7 @@ The queue is below ``.lakeferry/exports/`` of the server's root, so it survives 
     attempts/ID/N.json      who holds the job, or when it can be retried, and why
     seen/IDENTITY.json      accepted events, for as long as they could be replayed
     failed/ID.json          jobs that were given up, with their errors
+    done/ID.json            finished jobs, with the tables that they exported
 
 A job is written before its event is marked as seen, and deleted after its work is done. So a
 server may crash between any two calls: no job is lost, and a job that runs twice does no harm,
@@ -26,11 +27,12 @@ import re
 import threading
 import time
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -48,13 +50,15 @@ MOST_JOBS = 10_000
 REMEMBERED_MS = 24 * 3600 * 1000
 """How long an event is remembered; longer than the window in which it would be accepted."""
 FAILURES_KEPT_MS = 30 * 24 * 3600 * 1000
+DONE_KEPT_MS = 7 * 24 * 3600 * 1000
 
 assert REMEMBERED_MS > 2 * WINDOW_MS
 
-_JOBS, _ATTEMPTS, _SEEN, _FAILED = (
-    f"{QUEUE_FOLDER}{name}/" for name in ("jobs", "attempts", "seen", "failed")
+_JOBS, _ATTEMPTS, _SEEN, _FAILED, _DONE = (
+    f"{QUEUE_FOLDER}{name}/" for name in ("jobs", "attempts", "seen", "failed", "done")
 )
 _ORPHANED_MS = 3600 * 1000
+_Record = TypeVar("_Record")
 _ID = re.compile(r"[0-9]{13,}-[0-9a-f]{12}-[0-9a-f]{20}")
 _ATTEMPT = re.compile(rf"{_ATTEMPTS}({_ID.pattern})/([0-9]{{3}})\.json")
 
@@ -76,6 +80,9 @@ class Job(msgspec.Struct, frozen=True):
         return self.kind in TAG_EVENTS
 
 
+_JOB_DECODER = msgspec.json.Decoder(Job)
+
+
 class Attempt(msgspec.Struct, frozen=True):
     """One attempt at a job; the first has ``number`` 1.
 
@@ -89,6 +96,45 @@ class Attempt(msgspec.Struct, frozen=True):
     until_ms: int
     is_running: bool = True
     errors: tuple[dict[str, Any], ...] = ()
+
+
+_ATTEMPT_DECODER = msgspec.json.Decoder(Attempt)
+
+
+class JobTable(msgspec.Struct, frozen=True):
+    """A table that a job has exported; without ``changed`` it was exported already."""
+
+    table: str
+    location: str
+    changed: bool
+
+
+class DoneJob(msgspec.Struct, frozen=True):
+    """A finished job."""
+
+    job: Job
+    done_ms: int
+    tables: tuple[JobTable, ...] = ()
+
+
+class FailedJob(msgspec.Struct, frozen=True):
+    """A job that was given up."""
+
+    job: Job
+    attempts: int
+    failed_ms: int
+    errors: tuple[dict[str, Any], ...] = ()
+
+
+class WaitingJob(msgspec.Struct, frozen=True):
+    """A job in the queue; ``attempt`` is the last one, if there was any."""
+
+    job: Job
+    attempt: Attempt | None
+
+
+_DONE_DECODER = msgspec.json.Decoder(DoneJob)
+_FAILED_DECODER = msgspec.json.Decoder(FailedJob)
 
 
 class Queue:
@@ -196,8 +242,15 @@ class Queue:
 
     # --- Work ends ------------------------------------------------------------------
 
-    def finish(self, job: Job) -> None:
-        """Remove a finished job from the queue."""
+    def finish(self, job: Job, tables: Sequence[JobTable] = ()) -> None:
+        """Remove a finished job from the queue, and record what it has exported."""
+        done = DoneJob(job, self._clock(), tuple(tables))
+        # The record is only for people. The work is done, and must not be repeated for it.
+        with suppress(LakeferryError):
+            self._store.put(f"{_DONE}{job.id}.json", msgspec.json.encode(done))
+        self._remove(job)
+
+    def _remove(self, job: Job) -> None:
         self._store.delete_many([f"{_JOBS}{job.id}.json"])
         self._forget_attempts(job.id)
 
@@ -234,7 +287,7 @@ class Queue:
             "errors": list(errors),
         }
         self._store.put(f"{_FAILED}{job.id}.json", msgspec.json.encode(document, enc_hook=str))
-        self.finish(job)
+        self._remove(job)
 
     # --- What is there --------------------------------------------------------------
 
@@ -242,6 +295,31 @@ class Queue:
         """Return the unfinished jobs in the order of arrival."""
         found = (self._read_job(id_) for id_ in list(islice(self._job_ids(), MOST_JOBS)))
         return [job for job in found if job is not None]
+
+    def waiting(self, limit: int) -> list[WaitingJob]:
+        """Return the oldest unfinished jobs, each with its last attempt."""
+        found = (self._read_job(id_) for id_ in list(islice(self._job_ids(), limit)))
+        last = self._last_attempts()
+        return [WaitingJob(job, last.get(job.id)) for job in found if job is not None]
+
+    def newest_done(self, limit: int) -> list[DoneJob]:
+        """Return the finished jobs that came last, the newest first."""
+        return self._newest(_DONE, _DONE_DECODER, limit)
+
+    def newest_failed(self, limit: int) -> list[FailedJob]:
+        """Return the jobs that were given up and came last, the newest first."""
+        return self._newest(_FAILED, _FAILED_DECODER, limit)
+
+    def _newest(
+        self, folder: str, decoder: msgspec.json.Decoder[_Record], limit: int
+    ) -> list[_Record]:
+        paths = deque((each.path for each in self._store.list(folder)), maxlen=limit)
+        found = []
+        for path in reversed(paths):
+            # It may have been deleted meanwhile, or be a job whose file was damaged.
+            with suppress(ObjectNotFound, msgspec.MsgspecError):
+                found.append(decoder.decode(self._store.get(path)))
+        return found
 
     def failures(self) -> list[dict[str, Any]]:
         """Return the jobs that were given up, with their errors, in the order of arrival."""
@@ -253,14 +331,15 @@ class Queue:
         return found
 
     def prune(self) -> None:
-        """Delete expired events, old failures, and leftovers."""
+        """Delete expired events, old failures, old records of finished jobs, and leftovers."""
         now_ms = self._clock()
         old = [f.path for f in self._store.list(_SEEN) if f.modified_ms < now_ms - REMEMBERED_MS]
-        old += [
-            found.path
-            for found in self._store.list(_FAILED)
-            if found.modified_ms < now_ms - FAILURES_KEPT_MS
-        ]
+        for folder, kept_ms in ((_FAILED, FAILURES_KEPT_MS), (_DONE, DONE_KEPT_MS)):
+            old += [
+                found.path
+                for found in self._store.list(folder)
+                if found.modified_ms < now_ms - kept_ms
+            ]
         orphans = [
             (found.path, match[1])
             for found in self._store.list(_ATTEMPTS)
@@ -283,7 +362,7 @@ class Queue:
         """Return a job, or ``None`` if it was finished meanwhile or its file is damaged."""
         path = f"{_JOBS}{id_}.json"
         try:
-            return msgspec.json.decode(self._store.get(path), type=Job)
+            return _JOB_DECODER.decode(self._store.get(path))
         except ObjectNotFound:
             return None
         except msgspec.MsgspecError:
@@ -304,7 +383,7 @@ class Queue:
         for id_, path in paths.items():
             # It may have been deleted meanwhile.
             with suppress(ObjectNotFound, msgspec.MsgspecError):
-                last[id_] = msgspec.json.decode(self._store.get(path), type=Attempt)
+                last[id_] = _ATTEMPT_DECODER.decode(self._store.get(path))
         return last
 
     def _forget_attempts(self, id_: str) -> None:

@@ -82,6 +82,9 @@ class Manifest:
         return self.source in (source, *former) or source in self.former
 
 
+_MANIFEST_DECODER = msgspec.json.Decoder(Manifest)
+
+
 def read_manifest(store: Store, folder: str = "") -> Manifest | None:
     """Return the manifest of the export at a place; ``None`` where there is none."""
     try:
@@ -89,7 +92,7 @@ def read_manifest(store: Store, folder: str = "") -> Manifest | None:
     except ObjectNotFound:
         return None
     try:
-        found = msgspec.json.decode(data, type=Manifest)
+        found = _MANIFEST_DECODER.decode(data)
     except msgspec.MsgspecError as broken:
         raise CommitConflict(
             f"Lakeferry can't tell what is at {store.uri}",

@@ -20,8 +20,21 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from lakeferry.engine import LogCopy, LogExported, LogExportPlan, ReplayPlan, Shelved
-from lakeferry.errors import CorruptLog, InvalidInput, LakeferryError, ObjectNotFound
+from lakeferry.engine import (
+    LogCopy,
+    LogCopyPlan,
+    LogExported,
+    LogExportPlan,
+    ReplayPlan,
+    Shelved,
+)
+from lakeferry.errors import (
+    CorruptLog,
+    InvalidInput,
+    LakeferryError,
+    MissingFile,
+    ObjectNotFound,
+)
 from lakeferry.export import exported_log, manifest, presence, surveys, tidying
 from lakeferry.export.export_context import ExportContext
 from lakeferry.export.export_place import ExportPlace, Lost
@@ -222,6 +235,7 @@ class ExportPublication:
                 listed,
                 renamed or None,
                 managed=self.origin.store.asks_catalog,
+                compares=self.work.compares,
             )
             try:
                 done = engine.export_log(plan_of_files, self.work.observer) if files else ()
@@ -347,6 +361,11 @@ class ExportPublication:
 
     def _bring(self, names: Sequence[str], folder: str) -> None:
         """Copy files of an earlier export inside the store."""
+        if not names:
+            return
+        if self.work.compares:
+            self._bring_and_compare(names, folder)
+            return
         shelf, target = self.target.shelf, self.target
         assert shelf is not None
 
@@ -359,6 +378,25 @@ class ExportPublication:
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             for _ in pool.map(bring, names):
                 pass
+
+    def _bring_and_compare(self, names: Sequence[str], folder: str) -> None:
+        """Copy files of an earlier export, and read them at both ends."""
+        shelf, target = self.target.shelf, self.target
+        assert shelf is not None
+        files = tuple(
+            LogCopy(
+                f"{folder}{name}",
+                f"{target.folder}{name}",
+                modified_ms=_time(self.ready.survey, name),
+                size_bytes=self.ready.entries[name].size_bytes,
+            )
+            for name in names
+        )
+        plan = LogCopyPlan(shelf.config, shelf.config, files, compares=True)
+        try:
+            self.work.engine(len(files), plan.amount).copy_log(plan, self.work.observer)
+        except MissingFile as gone:
+            raise Lost from gone
 
     def _close(self) -> None:
         """Delete the files that open the place, and stale ones, before others are replaced."""

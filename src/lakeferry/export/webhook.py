@@ -144,12 +144,15 @@ class _Said(msgspec.Struct):
     hook_id: str = ""
 
 
+_SAID_DECODER = msgspec.json.Decoder(_Said)
+
+
 def parse_event(body: bytes) -> CommitEvent:
     """Return the event; raise ``InvalidInput`` if it is invalid or doesn't lead to an export."""
     if len(body) > LARGEST_BODY_BYTES:
         raise _wrong(f"it has more than {LARGEST_BODY_BYTES:,} bytes")
     try:
-        said = msgspec.json.decode(body, type=_Said)
+        said = _SAID_DECODER.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as bad:
         raise _wrong(str(bad)) from bad
     if said.event_type in BRANCH_EVENTS:

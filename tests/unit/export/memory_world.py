@@ -36,6 +36,7 @@ class World:
     warned: list[str] = field(default_factory=list)
     run_id: str = "run"
     now_ms: int = DEFAULT_START_MS
+    compares: bool = False
 
     def open(self, uri: str) -> Store:
         known: dict[str, Store] = {SOURCE: self.source, TARGET: self.faulty or self.target}
@@ -50,6 +51,7 @@ class World:
             lambda *_: engine,
             self.open,
             warn=self.warned.append,
+            compares=self.compares,
             clock=lambda: self.now_ms,
             new_id=lambda: self.run_id,
         )

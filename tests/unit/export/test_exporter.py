@@ -14,6 +14,7 @@ from lakeferry.engines.copy_forecast import CopyForecasts
 from lakeferry.errors import (
     CommitConflict,
     CorruptLog,
+    HashMismatch,
     InvalidInput,
     LakeferryError,
     MissingFile,
@@ -25,6 +26,7 @@ from lakeferry.export import manifest
 from lakeferry.export.exporter import Export, ExportContext, Exported
 from lakeferry.table import DeltaLog
 from tests.support.clock import DEFAULT_START_MS
+from tests.support.corrupting import CorruptingStore
 from tests.support.history import (
     Append,
     Change,
@@ -177,6 +179,45 @@ def test_a_dry_run_says_that_the_log_passes_through_this_machine() -> None:
     (way,) = step["ways"]
     assert (way["way"], way["files"]) == ("stream", len(step["files"]))
     assert way["bytes"] == step["bytes"] == there.run().bytes_copied
+
+
+@pytest.mark.parametrize("name", ["00000000000000000004", "00000000000000000003.checkpoint"])
+def test_a_file_that_came_out_wrong_stops_the_export_before_anybody_can_open_it(name: str) -> None:
+    there = world(LONG)
+    there.compares = True
+    there.target = CorruptingStore(uri=TARGET, wrong={name: 1})
+    with pytest.raises(HashMismatch) as refused:
+        there.run()
+    assert name in str(refused.value.fields["uri"])
+    with pytest.raises(LakeferryError):
+        DeltaLog(there.target).state()
+    done = there.run()
+    assert done.files_compared == done.files_written
+    alone = world(LONG)
+    alone.run()
+    assert there.log() == alone.log()
+
+
+def test_an_export_with_readers_never_shows_a_file_that_came_out_wrong() -> None:
+    there = world(LONG)
+    there.target = CorruptingStore(uri=TARGET)
+    there.run()
+    before, there.compares = there.log(), True
+    there.replace(LONG.then(Append(1)))
+    there.target.wrong = {"00000000000000000006": 1}
+    with pytest.raises(HashMismatch):
+        there.run()
+    assert there.log() == before
+    there.run()
+    assert DeltaLog(there.target).state().version == 6
+
+
+def test_a_dry_run_tells_what_is_read_to_compare() -> None:
+    there = world(LONG)
+    there.compares = True
+    work = replace(there.work(), forecasts=CopyForecasts())
+    (step,) = Export(work, there.source, to=TARGET).foresee()
+    assert (step["verify"], step["verify_bytes"]) == ("full", step["bytes"])
 
 
 def test_a_dry_run_says_what_comes_and_writes_nothing() -> None:

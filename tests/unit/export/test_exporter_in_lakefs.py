@@ -11,17 +11,19 @@ import pyarrow as pa
 import pytest
 
 from lakeferry.engines.local_engine import LocalEngine
-from lakeferry.errors import CorruptLog, LakeferryError, MissingFile
+from lakeferry.errors import CorruptLog, HashMismatch, LakeferryError, MissingFile
 from lakeferry.export import manifest
 from lakeferry.export.exporter import Export, ExportContext, Exported
 from lakeferry.log.rewrite import Listed
 from lakeferry.storage import Store, StoreConfig, open_config, open_store
 from lakeferry.storage.lakefs import LakeFSStore
+from lakeferry.storage.local_store import LocalStore
 from lakeferry.table import DeltaLog
+from tests.support.corrupting import flipped
 from tests.support.history import Append, Checkpoint, History, Lines
 from tests.support.lakefs_server import OurLakeFS
 from tests.support.stores import DictStore, Fault, FaultyStore, Rule, StoreCall, on
-from tests.unit.export.memory_world import PLAIN, checkpoint, commit, live
+from tests.unit.export.memory_world import LONG, PLAIN, checkpoint, commit, live
 
 FOLDER = "a b/t"
 
@@ -55,12 +57,14 @@ class LakeWorld:
         found.history = self.history
         return found
 
-    def export(self, name: str, to: str | None = None) -> Exported:
+    def export(self, name: str, to: str | None = None, *, compares: bool = False) -> Exported:
         def open_uri(uri: str) -> Store:
             return self.open(StoreConfig(uri, self.server.options if "lakefs:" in uri else {}))
 
         engine = LocalEngine(self.open, parallel=1)
-        work = ExportContext(lambda *_: engine, open_uri, warn=self.warned.append)
+        work = ExportContext(
+            lambda *_: engine, open_uri, warn=self.warned.append, compares=compares
+        )
         store = open_uri(f"lakefs://repo/{name}/a%20b/t")
         assert isinstance(store, LakeFSStore)
         return Export(work, store, to=to, ref="main").export()
@@ -193,6 +197,35 @@ def test_an_export_goes_on_from_one_whose_hint_is_missing(lake: LakeWorld) -> No
     assert not open_store(str(lake.place("c1"))).exists(HINT)
     done = lake.export("c2")
     assert (done.incremental_from, open_store(done.location).exists(HINT)) == (4, True)
+
+
+@pytest.mark.parametrize("spoilt", [True, False])
+def test_what_is_taken_over_is_compared_with_the_earlier_export(
+    lake: LakeWorld, spoilt: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.commit("c1", LONG)
+    lake.export("c1")
+    lake.commit("c2", LONG.then(Append(1)))
+    put = LocalStore.put
+
+    def wrong(store: LocalStore, path: str, data: bytes) -> None:
+        taken = f"{store.uri}/{path}".endswith(f"/c2/t/{commit(5)}")
+        put(store, path, flipped(data) if taken else data)
+
+    with monkeypatch.context() as patch:
+        if spoilt:
+            patch.setattr(LocalStore, "put", wrong)
+            with pytest.raises(HashMismatch) as refused:
+                lake.export("c2", compares=True)
+            assert str(refused.value.fields["uri"]).endswith(f"/c2/t/{commit(5)}")
+            assert "run the same command again" in (refused.value.remedy or "")
+    done = lake.export("c2", compares=True)
+    assert done.files_compared is not None
+    assert done.files_compared > done.files_written
+    again = lake.export("c2", f"file://{lake.place('elsewhere')}")
+    for found in open_store(again.location).list("_delta_log/0"):
+        body = open_store(again.location).get(found.path)
+        assert open_store(done.location).get(found.path) == body
 
 
 def test_an_export_without_its_last_manifest_is_written_anew(lake: LakeWorld) -> None:

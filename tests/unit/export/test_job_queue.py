@@ -11,6 +11,7 @@ from lakeferry.errors import LimitExceeded, StorageUnavailable
 from lakeferry.export import job_queue as queues
 from lakeferry.export.job_queue import (
     _MOST_ATTEMPTS,
+    DONE_KEPT_MS,
     FAILURES_KEPT_MS,
     LEASE_MS,
     PAUSES_MS,
@@ -18,6 +19,7 @@ from lakeferry.export.job_queue import (
     REMEMBERED_MS,
     Attempt,
     Job,
+    JobTable,
     Queue,
 )
 from lakeferry.export.webhook import CommitEvent
@@ -377,3 +379,56 @@ def test_what_somebody_spoilt_does_not_hold_up_the_others(
     server.prune()
     if spoil is spoil_job:
         assert lake.store.get(f"{QUEUE_FOLDER}failed/{jobs[0].id}.json") == b"{"
+
+
+def test_finished_jobs_are_recorded_for_a_week() -> None:
+    clock = ManualClock()
+    store = DictStore(clock=clock)
+    server = Queue(store, clock=clock)
+    for number in range(3):
+        server.accept(event(number))
+        clock.advance(1)
+    for number, job in enumerate(server.pending()):
+        server.finish(job, [JobTable(f"t{number}", "s3://lake/t", changed=number > 0)])
+    done = server.newest_done(2)
+    assert [each.tables[0].table for each in done] == ["t2", "t1"]
+    assert done[0].tables[0].changed
+    clock.advance(DONE_KEPT_MS - 1)
+    server.prune()
+    assert len(server.newest_done(10)) == 3
+    clock.advance(2)
+    server.prune()
+    assert server.newest_done(10) == []
+
+
+def test_a_job_whose_record_cannot_be_written_is_done() -> None:
+    clock = ManualClock()
+    store = FaultyStore(DictStore(clock=clock))
+    server = Queue(store, clock=clock)
+    server.accept(event(1))
+    (job,) = server.pending()
+    store.rule = on("PUT", Fault.FAIL, times=1)
+    server.finish(job, [])
+    assert server.pending() == []
+    assert server.newest_done(10) == []
+
+
+def test_a_waiting_job_has_its_last_attempt() -> None:
+    clock = ManualClock()
+    server = Queue(DictStore(clock=clock), clock=clock)
+    server.accept(event(1))
+    (waiting,) = server.waiting(10)
+    assert waiting.attempt is None
+    claimed = server.claim()
+    assert claimed
+    server.fail(*claimed, [{"message": "no"}], again=True)
+    (waiting,) = server.waiting(10)
+    assert waiting.attempt
+    assert (waiting.attempt.number, waiting.attempt.is_running) == (1, False)
+    clock.advance(PAUSES_MS[0])
+    second = server.claim()
+    assert second
+    server.fail(*second, [{"message": "never"}], again=False)
+    assert server.waiting(10) == []
+    (failed,) = server.newest_failed(10)
+    assert (failed.attempts, failed.errors) == (2, ({"message": "never"},))

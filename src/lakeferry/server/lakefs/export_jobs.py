@@ -12,7 +12,7 @@ every branch has a copy of the descriptor.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 from urllib.parse import quote
@@ -31,7 +31,7 @@ from lakeferry.export.descriptors import (
     gather,
     is_descriptor,
 )
-from lakeferry.export.job_queue import Job
+from lakeferry.export.job_queue import Job, JobTable
 from lakeferry.server.lakefs.changed_tables import ChangedTables, ComparableRef
 from lakeferry.storage import ObjectInfo
 from lakeferry.storage.uris import join
@@ -87,6 +87,14 @@ class JobFailure:
         return {"table": self.what, **self.error.as_document()}
 
 
+@dataclass(frozen=True, slots=True)
+class JobResult:
+    """What a job has exported, and what failed."""
+
+    failures: tuple[JobFailure, ...] = ()
+    tables: tuple[JobTable, ...] = ()
+
+
 class Exporting:
     """Runs jobs. ``open_ref`` opens a ref, ``default_branch`` returns a repository's."""
 
@@ -101,7 +109,7 @@ class Exporting:
         self._default_branch = default_branch
         self._export = export
 
-    def run(self, job: Job) -> Sequence[JobFailure]:
+    def run(self, job: Job) -> JobResult:
         """Export what a job needs; one table's failure doesn't stop the others.
 
         A failure before the tables are known is raised.
@@ -122,17 +130,18 @@ class Exporting:
         failures = [
             JobFailure(file, error) for file, error in described.wrong if changed.has_file(file)
         ]
+        tables = []
         for table in described.tables:
             try:
                 if changed.has(table):
-                    self._one(job, root, table)
+                    tables.append(self._one(job, root, table))
             except LakeferryError as failed:
                 failures.append(JobFailure(table.name, failed))
             except Exception as mistake:  # noqa: BLE001 - the other tables must be exported
                 failures.append(JobFailure(table.name, mistaken(mistake)))
-        return failures
+        return JobResult(tuple(failures), tuple(tables))
 
-    def _one(self, job: Job, root: str, table: Descriptor) -> None:
+    def _one(self, job: Job, root: str, table: Descriptor) -> JobTable:
         keep, register = table.keep, table.register
         if register is not None and (job.is_tag or job.ref != self._default_branch(job.repository)):
             register = None
@@ -150,6 +159,7 @@ class Exporting:
             "exported" if done.changed else "is exported already",
             done.location,
         )
+        return JobTable(table.name, done.location, done.changed)
 
     def _is_current(self, job: Job, path: str) -> bool:
         """Return True if the ref's table is still the one of the job's commit."""

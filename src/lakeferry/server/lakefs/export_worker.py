@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from lakeferry.errors import LakeferryError
 from lakeferry.export.job_queue import LEASE_MS, Attempt, Job, Queue
-from lakeferry.server.lakefs.export_jobs import JobFailure, mistaken
+from lakeferry.server.lakefs.export_jobs import JobFailure, JobResult, mistaken
 from lakeferry.server.logs import say
 
 POLL_S = 5.0
@@ -25,12 +25,12 @@ _LOG = logging.getLogger(__name__)
 
 
 class Worker:
-    """Processes a queue with ``run``, which does one job and returns its failures."""
+    """Processes a queue with ``run``, which does one job and returns its result."""
 
     def __init__(
         self,
         queue: Queue,
-        run: Callable[[Job], Sequence[JobFailure]],
+        run: Callable[[Job], JobResult],
         *,
         poll_s: float = POLL_S,
         renew_s: float = LEASE_MS / 3000,
@@ -91,22 +91,23 @@ class Worker:
         renewing = threading.Thread(target=self._renew, args=(ended,), daemon=True)
         renewing.start()
         try:
-            failures: Sequence[JobFailure] = self._run(job)
+            result = self._run(job)
         except LakeferryError as failed:
-            failures = [JobFailure("", failed)]
+            result = JobResult((JobFailure("", failed),))
         except Exception as mistake:  # noqa: BLE001 - the next jobs must be done
-            failures = [JobFailure("", mistaken(mistake))]
+            result = JobResult((JobFailure("", mistaken(mistake)),))
         finally:
             ended.set()
             with self._lock:
                 held, self._held = self._held, None
         if held is not None:
-            self._end(job, attempt, failures)
+            self._end(job, attempt, result)
         return True
 
-    def _end(self, job: Job, attempt: Attempt, failures: Sequence[JobFailure]) -> None:
+    def _end(self, job: Job, attempt: Attempt, result: JobResult) -> None:
+        failures = result.failures
         if not failures:
-            self._queue.finish(job)
+            self._queue.finish(job, result.tables)
             _LOG.info("%s: done", job.id)
             return
         for failure in failures:

@@ -15,7 +15,7 @@ from lakeferry.errors import (
     ObjectNotFound,
     StorageUnavailable,
 )
-from lakeferry.export.job_queue import Job
+from lakeferry.export.job_queue import Job, JobTable
 from lakeferry.server.lakefs.export_jobs import Exporting, JobFailure
 from lakeferry.storage.lakefs import ObjectChange
 from tests.support.stores import DictStore
@@ -73,7 +73,8 @@ class Repository:
     def run(self, commit: str, kind: str = "post-commit", ref: str = "main") -> list[JobFailure]:
         self.exported.clear()
         exporting = Exporting(self.open_ref, lambda _: self.default, self.export)
-        return list(exporting.run(Job("id", kind, "sales", ref, commit, 0, "")))
+        self.result = exporting.run(Job("id", kind, "sales", ref, commit, 0, ""))
+        return list(self.result.failures)
 
     @property
     def tables(self) -> list[object]:
@@ -115,6 +116,8 @@ def repository() -> Repository:
 
 def test_only_what_the_commit_changed_is_exported(repository: Repository) -> None:
     assert repository.run(repository.commit({"t/b b/2": b"2"})) == []
+    (exported,) = repository.result.tables
+    assert exported == JobTable("b b", "s3://blocks/_lakefs/exported/main/b b", changed=True)
     assert repository.exported == [
         {
             "uri": "lakefs://sales/c2/t/b%20b",

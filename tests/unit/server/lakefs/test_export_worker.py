@@ -10,7 +10,7 @@ import pytest
 from lakeferry.errors import InvalidInput, StorageUnavailable
 from lakeferry.export.job_queue import LEASE_MS, PAUSES_MS, Job, Queue
 from lakeferry.export.webhook import CommitEvent
-from lakeferry.server.lakefs.export_jobs import JobFailure
+from lakeferry.server.lakefs.export_jobs import JobFailure, JobResult
 from lakeferry.server.lakefs.export_worker import Worker
 from tests.support.clock import ManualClock
 from tests.support.stores import DictStore, Fault, FaultyStore, StoreCall, on
@@ -41,7 +41,10 @@ class Shop:
             self.done.append(int(job.commit, 16))
             return ()
 
-        made = Worker(self.queue, run or record, poll_s=0.01, renew_s=renew_s)
+        act = run or record
+        made = Worker(
+            self.queue, lambda job: JobResult(tuple(act(job))), poll_s=0.01, renew_s=renew_s
+        )
         self.workers.append(made)
         return made
 
