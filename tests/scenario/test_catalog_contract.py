@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import uuid
 from collections.abc import Mapping
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from lakeferry.catalogs import Catalog, EditableCatalog, open_catalog
 from lakeferry.catalogs.columns import catalog_columns
 from lakeferry.errors import CatalogUnavailable, InvalidInput, LakeferryError, TableNotFound
 from lakeferry.log.actions import Metadata
+from tests.support import processes
 from tests.support.unity_server import UnityServer
 
 SCHEMA = '{"type":"struct","fields":[{"name":"id","type":"long","nullable":true,"metadata":{}}]}'
@@ -281,8 +281,7 @@ def claim_all(subject: Subject, root: str, who: int) -> list[str]:
 
 def test_processes_that_begin_at_once_share_one_catalog(subject: Subject, tmp_path: Path) -> None:
     """The first of them makes the table; every name has one winner."""
-    pool: Executor
-    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
+    with processes.pool(2) as pool:
         root = tmp_path.as_uri()
         won = [pool.submit(claim_all, subject, root, who) for who in range(2)]
         names = [name for each in won for name in each.result()]

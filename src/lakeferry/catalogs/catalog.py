@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from lakeferry.errors import InvalidInput, TableNotFound
+from lakeferry.errors import CommitConflict, InvalidInput, TableNotFound
 from lakeferry.log.actions import Metadata
 from lakeferry.storage import Store
 from lakeferry.storage.credential_renewal import CredentialSource
@@ -154,10 +154,12 @@ class Catalog(ABC):
         """
 
     @abstractmethod
-    def move(self, name: str, location: str) -> CatalogTable:
+    def move(self, name: str, location: str, was: str | None = None) -> CatalogTable:
         """Change the place of an existing name; its id stays.
 
-        Raises :class:`~lakeferry.errors.TableNotFound` if the name doesn't exist.
+        Raises :class:`~lakeferry.errors.TableNotFound` if the name doesn't exist. With ``was``, a
+        name that doesn't lead there any more stays, and :class:`~lakeferry.errors.CommitConflict`
+        is raised.
         """
 
     @abstractmethod
@@ -222,6 +224,17 @@ def taken(kind: CatalogKind, name: str, found: CatalogTable) -> InvalidInput:
         cause=f"it leads to {found.location}",
         remedy="choose another name",
         name=name,
+        location=found.location,
+    )
+
+
+def moved_meanwhile(kind: CatalogKind, found: CatalogTable) -> CommitConflict:
+    """Return the error for a name that another process has moved just before."""
+    return CommitConflict(
+        f"the name {kind}:{found.name} was moved by somebody else",
+        cause=f"it leads to {found.location} now",
+        remedy="run the same command again",
+        name=found.name,
         location=found.location,
     )
 

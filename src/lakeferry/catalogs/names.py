@@ -25,7 +25,13 @@ from lakeferry.catalogs import (
     split_name,
     unless_elsewhere,
 )
-from lakeferry.errors import CatalogManaged, InvalidInput, LakeferryError, TableNotFound
+from lakeferry.errors import (
+    CatalogManaged,
+    CommitConflict,
+    InvalidInput,
+    LakeferryError,
+    TableNotFound,
+)
 from lakeferry.log.actions import Metadata
 from lakeferry.log.features import MANAGED
 from lakeferry.storage import normalise, open_store
@@ -151,6 +157,7 @@ def rename_in_catalog(
 def remove_from_catalog(
     text: str,
     *,
+    table_id: str | None = None,
     deletes_files: bool = False,
     dry_run: bool = False,
     environment: Environment = None,
@@ -160,7 +167,8 @@ def remove_from_catalog(
 
     A managed table is removed only with ``deletes_files``, as its catalog deletes its files, too.
     The files of other tables stay. A name that doesn't exist is no error; a removal that was broken
-    off under it is ended. ``check`` may refuse to remove the table that was found.
+    off under it is ended. ``check`` may refuse to remove the table that was found. With
+    ``table_id``, only the table with that id is removed.
     """
     kind, wanted = _parsed_with_ids(text)
     catalog = open_catalog(kind, environment)
@@ -171,6 +179,16 @@ def remove_from_catalog(
         if half is None:
             return CatalogEntry(f"{kind}:{wanted}", None, None)
         found = half
+    if table_id is not None and found.table_id != table_id:
+        raise CommitConflict(
+            f"{kind}:{found.name} is another table by now",
+            cause="somebody has given it that name since the question was asked; it is at "
+            f"{found.location}",
+            remedy="run the same command again, which asks about that table",
+            name=found.name,
+            location=found.location,
+            table_id=found.table_id,
+        )
     check(_entry(kind, found))
     if found.managed and not (deletes_files or dry_run):
         raise CatalogManaged(
@@ -233,7 +251,8 @@ def move(
                 f"{kind}:{name}", place, found.table_id, changed=True, was=found.location
             )
     # Unity Catalog refuses to move a table, so a dry run may ask it too.
-    return _entry(kind, catalog.move(name, place), changed=True, was=found.location)
+    moved = catalog.move(name, place, was=found.location)
+    return _entry(kind, moved, changed=True, was=found.location)
 
 
 def check_leads(
@@ -245,13 +264,19 @@ def check_leads(
 ) -> None:
     """Refuse what :func:`lead` would refuse, as far as the catalog shows it."""
     kind, name = _parsed(text)
-    place = normalise(location)
-    catalog = open_catalog(kind, environment)
+    _leaving(open_catalog(kind, environment), name, normalise(location), may_leave)
+
+
+def _leaving(
+    catalog: Catalog, name: str, place: str, may_leave: Callable[[str], bool]
+) -> CatalogTable | None:
+    """Return the table that has a name now; refuse if the name may not lead to ``place``."""
     found = catalog.find(name)
     if found is None:
         catalog.check_schema(name)
     elif found.location != place and not may_leave(found.location):
-        unless_elsewhere(kind, found, place)
+        unless_elsewhere(catalog.kind, found, place)
+    return found
 
 
 def lead(
@@ -265,20 +290,20 @@ def lead(
     """Make a name lead to the table at ``location``; create the name if it doesn't exist.
 
     A name that leads to another place is an error, unless ``may_leave`` returns True for
-    that place.
+    that place. So is a name that another process changes meanwhile: it stays as it is.
     """
-    check_leads(text, location, may_leave=may_leave, environment=environment)
     kind, name = _parsed(text)
     place = normalise(location)
     catalog = open_catalog(kind, environment)
-    found = catalog.find(name)
+    found = _leaving(catalog, name, place, may_leave)
     if found is not None and found.location == place:
         return _entry(kind, found)
     metadata = _metadata(kind, place, storage_options, lambda _: None)
     if found is None:
         return _entry(kind, catalog.register(name, place, metadata), changed=True)
     if kind == "sql":
-        return _entry(kind, catalog.move(name, place), changed=True, was=found.location)
+        moved = catalog.move(name, place, was=found.location)
+        return _entry(kind, moved, changed=True, was=found.location)
     # Unity Catalog can't move a table, so delete the name and register it again, if allowed.
     if metadata is not None:
         catalog.try_registration(name, place, metadata)

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from lakeferry.catalogs.catalog import Catalog, CatalogAccess, CatalogTable, unless_elsewhere
+from lakeferry.catalogs.catalog import (
+    Catalog,
+    CatalogAccess,
+    CatalogTable,
+    moved_meanwhile,
+    unless_elsewhere,
+)
 from lakeferry.catalogs.managed_tables import ManagedTables
 from lakeferry.catalogs.overlay_managed_tables import OverlayManagedTables
 from lakeferry.log.actions import Metadata
@@ -57,9 +63,11 @@ class OverlayCatalog(Catalog):
             return unless_elsewhere(self._below.kind, found, place)
         return self._keep(CatalogTable(name, place, ""))
 
-    def move(self, name: str, location: str) -> CatalogTable:
+    def move(self, name: str, location: str, was: str | None = None) -> CatalogTable:
         """Remember the new place of the name."""
         found = self.get(name)
+        if was is not None and found.location not in (normalise(was), normalise(location)):
+            raise moved_meanwhile(self._below.kind, found)
         moved = CatalogTable(name, normalise(location), found.table_id, found.metastore_id)
         return self._keep(moved)
 

@@ -6,6 +6,7 @@ process ends in between, the table keeps it, and is found by the name that it ha
 
 from __future__ import annotations
 
+import hashlib
 import re
 import uuid
 
@@ -14,21 +15,29 @@ from lakeferry.catalogs.managed_tables import PRIVATE_LEAD
 DROP_LEAD = f"{PRIVATE_LEAD}drop_"
 _LONGEST = 255
 """A table's name may have as many characters in Unity Catalog."""
+_DIGEST = 32
 _ROOM = _LONGEST - len(DROP_LEAD) - len(uuid.UUID(int=0).hex) - 1
 
 
 def to_drop(table: str) -> str:
     """Return a new name for a table that is to be dropped; nobody else gives it to a table.
 
-    It ends in the name that the table had, unless that is too long.
+    It ends in the name that the table had. One that is too long is cut, and its digest added.
     """
-    lead = f"{DROP_LEAD}{uuid.uuid4().hex}"
-    return f"{lead}_{table}" if len(table) <= _ROOM else lead
+    return f"{DROP_LEAD}{uuid.uuid4().hex}_{_ending(table)}"
 
 
 def is_of(private: str, table: str) -> bool:
     """Return whether a table of that name was renamed to ``private`` to be dropped."""
-    return re.fullmatch(f"{DROP_LEAD}[0-9a-f]{{32}}_{re.escape(table)}", private) is not None
+    ending = re.escape(_ending(table))
+    return re.fullmatch(f"{DROP_LEAD}[0-9a-f]{{32}}_{ending}", private) is not None
+
+
+def _ending(table: str) -> str:
+    if len(table) <= _ROOM:
+        return table
+    digest = hashlib.sha256(table.encode()).hexdigest()[:_DIGEST]
+    return f"{table[: _ROOM - _DIGEST - 1]}-{digest}"
 
 
 def after_broken_drop(private: str, name: str, table_id: str) -> str:

@@ -201,7 +201,7 @@ class UnityCatalog(EditableCatalog):
         """Delete a name; return whether it existed. The table's files stay."""
         return self._registration.unregister(name, location, table_id=table_id)
 
-    def move(self, name: str, location: str) -> CatalogTable:
+    def move(self, name: str, location: str, was: str | None = None) -> CatalogTable:  # noqa: ARG002
         """Refuse, unless the table is already there: this catalog can't move a table."""
         place = normalise(location)
         found = self.get(name)

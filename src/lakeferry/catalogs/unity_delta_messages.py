@@ -330,3 +330,11 @@ def _known_domains(
 
 def _version(commit: RatifiedCommit) -> int:
     return commit.version
+
+
+# Answers are converted, which needs no decoder, but what a decoder prepares: see
+# tests/unit/test_decoders.py.
+_PREPARED = tuple(
+    msgspec.json.Decoder(each)
+    for each in (ApiConfig, StagingTable, LoadedTable, StorageCredentials)
+)

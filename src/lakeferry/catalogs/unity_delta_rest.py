@@ -88,6 +88,8 @@ class DeltaRest(CatalogRest):
             return InvalidInput(
                 f"Unity Catalog doesn't accept the request for {name}",
                 cause=answer.problem,
+                remedy="change what the cause names, or have the administrator of the server "
+                "change its rules",
                 **fields,
             )
         return self._failed(answer)
@@ -110,6 +112,18 @@ class DeltaRest(CatalogRest):
             f"Unity Catalog at {self.root} has no API for managed tables",
             cause="it doesn't answer /delta/v1",
             remedy="use a server of version 0.7 or newer, or an external table",
+            name=None,
+            catalog=self.root,
+        )
+
+    def without_place(self, name: str, cause: str | None) -> CatalogManaged:
+        """Return the error for a server that allocates no place for a managed table."""
+        return CatalogManaged(
+            f"Unity Catalog at {self.root} has no place for managed tables in "
+            f"{name.rpartition('.')[0]}",
+            cause=cause,
+            remedy="have its administrator set up what the cause names; or leave out --managed: "
+            "the table is registered as an external one then",
             name=None,
             catalog=self.root,
         )

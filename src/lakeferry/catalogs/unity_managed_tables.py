@@ -81,8 +81,12 @@ class UnityManagedTables(ManagedTables):
 
     def stage(self, name: str) -> StagedTable:
         """Allocate an id and a place for a new table."""
-        with self._explained(name):
-            found = self._api.create_staging_table(name)
+        try:
+            with self._explained(name):
+                found = self._api.create_staging_table(name)
+        except InvalidInput as refused:
+            # The name is ours and fits. As it is installed, a server has no place for such tables.
+            raise self._api.rest.without_place(name, refused.cause) from refused
         required = found.required_protocol
         # A required property without a value may have any.
         properties = found.required_properties.items()

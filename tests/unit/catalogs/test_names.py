@@ -10,7 +10,13 @@ import pytest
 import lakeferry
 from lakeferry.catalogs import names, open_catalog, split_name
 from lakeferry.catalogs.columns import catalog_columns
-from lakeferry.errors import CatalogUnavailable, Forbidden, InvalidInput, TableNotFound
+from lakeferry.errors import (
+    CatalogUnavailable,
+    CommitConflict,
+    Forbidden,
+    InvalidInput,
+    TableNotFound,
+)
 from lakeferry.log.actions import Metadata
 from tests.support.history import Append, History
 from tests.support.unity_server import UnityServer
@@ -79,6 +85,41 @@ def test_a_name_that_unity_catalog_would_not_give_anew_stays_where_it_leads(
     server.privileges.add("CREATE TABLE")
     server.volumes.clear()
     led = names.lead(name, other, may_leave=lambda _: True, environment=environment)
+    assert (led.location, led.was) == (other, table)
+
+
+def test_a_name_that_somebody_else_moves_meanwhile_stays_where_it_leads(
+    environment: dict[str, str], unity: UnityServer, table: str, tmp_path: Path
+) -> None:
+    ours, theirs = (make(History(), tmp_path / each).as_uri() for each in ("ours", "theirs"))
+    for name, environ in (
+        ("sql:a.b.t", environment),
+        (f"unity:{unity.schema}.t", unity.environment()),
+    ):
+        names.register(name, table, environment=environ)
+
+        def may_leave(place: str, name: str = name, environ: dict[str, str] = environ) -> bool:
+            if place == table:
+                names.lead(name, theirs, may_leave=lambda _: True, environment=environ)
+            return place == table
+
+        with pytest.raises((CommitConflict, InvalidInput)) as refused:
+            names.lead(name, ours, may_leave=may_leave, environment=environ)
+        assert refused.value.fields["location"] == theirs
+        assert names.show(name, environ).location == theirs
+
+
+def test_a_name_that_two_processes_move_to_one_place_leads_there(
+    environment: dict[str, str], table: str, tmp_path: Path
+) -> None:
+    other = make(History(), tmp_path / "other").as_uri()
+    names.register("sql:a.b.t", table, environment=environment)
+
+    def may_leave(_: str) -> bool:
+        names.move("sql:a.b.t", other, environment=environment)
+        return True
+
+    led = names.lead("sql:a.b.t", other, may_leave=may_leave, environment=environment)
     assert (led.location, led.was) == (other, table)
 
 

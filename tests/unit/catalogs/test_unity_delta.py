@@ -433,11 +433,14 @@ def test_a_drop_that_the_server_leaves_half_done_is_named_and_found(
     assert not names.remove_from_catalog(wanted, environment=environment).changed
 
 
-def test_a_name_that_is_too_long_to_be_kept_is_dropped_all_the_same() -> None:
-    for table, is_kept in (("t" * 206, True), ("t" * 207, False), ("t" * 255, False)):
-        private = private_names.to_drop(table)
-        assert len(private) <= 255
-        assert private_names.is_of(private, table) is is_kept
+@pytest.mark.parametrize("length", [1, 206, 207, 255])
+def test_a_table_that_was_to_be_dropped_is_found_by_its_name_of_any_length(length: int) -> None:
+    table, other = "t" * length, f"{'t' * (length - 1)}u"
+    private = private_names.to_drop(table)
+    assert len(private) <= 255
+    assert private_names.is_of(private, table)
+    assert not private_names.is_of(private, other)
+    assert private.startswith(private_names.DROP_LEAD)
 
 
 def _until(expires_ms: int) -> dict[str, int]:
