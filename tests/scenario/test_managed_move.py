@@ -18,6 +18,8 @@ import pyarrow as pa
 import pytest
 
 import lakeferry
+from lakeferry.api.move_list import Mover, move_all
+from lakeferry.api.move_list_file import Wanted
 from lakeferry.api.redirects import Redirects
 from lakeferry.errors import (
     InvalidInput,
@@ -225,6 +227,35 @@ def test_a_cancelled_move_leaves_no_table(
         assert listed(unity) == []
         monkeypatch.undo()
     assert {version: rows_of_path(source, version) for version in before} == before
+
+
+def test_a_list_goes_on_with_a_move_that_was_broken_off_while_writers_wait(
+    unity: UnityServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted = []
+    with monkeypatch.context() as patch, Redirects() as redirects:
+        patch.setattr(managed_move, "check_name", interrupt)
+        for title in ("same", "renamed", "external"):
+            source, name = make(CUT, tmp_path / title), f"unity:{unity.schema}.{title}"
+            with pytest.raises(KeyboardInterrupt):
+                redirects.enable(source, name, managed=True)
+            wanted.append(Wanted(0, source, name, {"managed": True}))
+    same, renamed, external = wanted
+    moves = (
+        same,
+        Wanted(0, renamed.source, f"unity:{unity.schema}.other", {"managed": True}),
+        Wanted(0, external.source, external.target, {"location": str(tmp_path / "new")}),
+    )
+    with Mover() as mover, Redirects() as redirects:
+        planned = [step["state"] for step in mover.plan(same) if "state" in step]
+        assert planned[-1] == "READY"
+        ended = [move.error and move.error["code"] for move in move_all(mover, moves).moves]
+        assert ended == [None, "redirect_in_progress", "redirect_in_progress"]
+        states = [redirects.status(each.source).state for each in wanted]
+        assert states == [RedirectState.READY, *[RedirectState.ENABLING] * 2]
+        for each in (renamed, external):
+            redirects.cancel(each.source)
+    assert listed(unity) == ["same"]
 
 
 def interrupt(*_: object) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import lakeferry
+from lakeferry.api import table_removal
 from lakeferry.api.redirects import Redirects
 from lakeferry.catalogs import names
+from lakeferry.catalogs.places import Places
 from lakeferry.errors import (
     CatalogManaged,
     CatalogUnavailable,
@@ -22,6 +25,7 @@ from lakeferry.redirect.states import RedirectState
 from lakeferry.storage import normalise, open_store
 from tests.support.history import Append, History
 from tests.support.managed_tables import managed_table
+from tests.support.terminal import shown
 from tests.support.unity_server import UnityServer
 from tests.unit.cli.program import run
 
@@ -171,6 +175,53 @@ def test_commands_say_what_becomes_of_files_and_redirects(
     code, out, err = asked("remove", new, "--yes", "--force")
     assert (code, "the catalog deletes its files" in out) == (0, True)
     assert f"redirect disable {source} --abandon-target" in err
+
+
+@pytest.mark.parametrize("is_given_away", [False, True])
+def test_an_old_path_is_found_though_its_table_gets_another_name_meanwhile(
+    unity: UnityServer, source: str, is_given_away: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other, name = managed_table(unity, history=1), f"unity:{unity.schema}.orders"
+
+    class Renaming(Places):
+        """Places that are looked for just after somebody has renamed the table."""
+
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            names.rename_in_catalog(name, f"unity:{unity.schema}.kept")
+            if is_given_away:
+                names.rename_in_catalog(f"unity:{other.name}", name)
+
+    monkeypatch.setattr(table_removal, "Places", Renaming)
+    with pytest.raises(CatalogManaged, match=r"the old path .* leads to"):
+        table_removal.remove_named_table(name, deletes_files=True)
+    assert rows(source) == rows(f"unity:{unity.schema}.kept")
+
+
+def test_the_question_is_about_the_table_that_is_dropped(
+    unity: UnityServer, tmp_path: Path
+) -> None:
+    meant, other = managed_table(unity, history=1), managed_table(unity, history=1)
+    name = f"unity:{meant.name}"
+
+    def swap() -> None:
+        names.rename_in_catalog(name, f"unity:{unity.schema}.kept")
+        names.rename_in_catalog(f"unity:{other.name}", name)
+
+    words, variables = ("catalog", "remove", name), unity.environment()
+    code, text = shown(*words, home=tmp_path, answer="y", asked=swap, variables=variables)
+    told = " ".join(text.split())
+    assert (code, "is another table by now" in told) == (1, True)
+    assert "--to-existing aren't found" in told
+    found = names.list_entries(f"unity:{unity.schema}.")
+    assert sorted(each.table_id or "" for each in found) == sorted(
+        each.staging.table_id for each in (meant, other)
+    )
+    # The same command asks about that one.
+    code, text = shown(*words, home=tmp_path, answer="y", variables=variables)
+    assert code == 0
+    (left,) = names.list_entries(f"unity:{unity.schema}.")
+    assert left.table_id == meant.staging.table_id
 
 
 def test_a_name_of_our_own_catalog_is_changed_and_removed(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import lakeferry
 from lakeferry.api.redirects import Redirects
 from lakeferry.catalogs import unity_managed_tables
 from lakeferry.errors import (
@@ -18,6 +19,7 @@ from lakeferry.errors import (
     Forbidden,
     InvalidInput,
     LakeferryError,
+    RedirectIllegalTransition,
     Unauthorized,
     UnsupportedFeature,
 )
@@ -25,6 +27,7 @@ from lakeferry.redirect.enable import managed_move
 from lakeferry.redirect.states import RedirectState
 from lakeferry.storage import normalise, open_store
 from tests.support.history import Append, History, Layout, SetProperties
+from tests.support.moved_table import moved_table
 from tests.support.unity_server import OurServer, UnityServer
 
 PAST = History(Layout(column_mapping="name")).then(
@@ -121,6 +124,49 @@ def test_what_the_catalog_forbids_is_refused_before_anything_is_copied(
     assert names(unity) == ["other"]
 
 
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [("without_managed", "server.managed-table.enabled"), ("storage_root", "storage-root.tables")],
+)
+def test_a_server_that_is_not_set_up_for_managed_tables_is_refused(
+    unity: UnityServer,
+    server: OurServer,
+    source: str,
+    tmp_path: Path,
+    setting: str,
+    words: str,
+) -> None:
+    setattr(server, setting, True if setting == "without_managed" else None)
+    # A dry run allocates no place, so it doesn't find out.
+    why = refused(unity, source, tmp_path, dry_run=False)
+    assert isinstance(why, CatalogManaged)
+    assert words in (why.cause or "")
+    assert "leave out --managed" in (why.remedy or "")
+    assert names(unity) == []
+
+
+def test_managed_tables_that_are_switched_off_later_are_read_and_not_changed(
+    unity: UnityServer, server: OurServer, tmp_path: Path
+) -> None:
+    moved = moved_table(unity, tmp_path / "orders", PAST)
+    before = lakeferry.open(moved.source).count_rows()
+    server.without_managed = True
+    with Redirects() as redirects:
+        attempts: dict[str, Callable[[], object]] = {
+            "publish": lambda: lakeferry.Table(moved.name).publish(),
+            "freeze": lambda: redirects.freeze(moved.name),
+            "disable": lambda: redirects.disable(moved.source),
+        }
+        for command, attempt in attempts.items():
+            with pytest.raises((InvalidInput, CatalogManaged)) as why:
+                attempt()
+            assert "server.managed-table.enabled" in str(why.value), command
+            assert "administrator" in (why.value.remedy or ""), command
+        assert lakeferry.open(moved.source).count_rows() == before
+        server.without_managed = False
+        assert redirects.disable(moved.source).state is RedirectState.NORMAL
+
+
 def test_a_server_that_takes_no_history_is_refused(
     unity: UnityServer, server: OurServer, source: str, tmp_path: Path
 ) -> None:
@@ -200,6 +246,53 @@ def test_another_user_does_not_go_on(
             assert "ann@example.com" in (why.value.remedy or "")
         server.user = server.delta.principal = "ann@example.com"
         assert redirects.resume(source).state is RedirectState.READY
+
+
+def test_the_source_of_a_move_whose_user_is_gone_is_taken_back_by_another_one(
+    unity: UnityServer, server: OurServer, source: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = lakeferry.open(source).count_rows()
+    before(monkeypatch, "check_name", interrupt)
+    with Redirects() as redirects:
+        with pytest.raises(KeyboardInterrupt):
+            redirects.enable(source, f"unity:{unity.schema}.orders", managed=True)
+        server.user = server.delta.principal = "bob@example.com"
+        with pytest.raises(Forbidden) as why:
+            redirects.cancel(source)
+        assert "--leave-copies" in (why.value.remedy or "")
+        assert redirects.status(source).state is RedirectState.ENABLING
+    warnings: list[str] = []
+    with Redirects(warn=warnings.append) as redirects:
+        assert redirects.cancel(source, leave_copies=True).state is RedirectState.NORMAL
+    assert any("catalog remove unity:" in each for each in warnings)
+    assert lakeferry.open(source).count_rows() == rows
+    # Who began it doesn't go on with what was taken back.
+    server.user = server.delta.principal = "ann@example.com"
+    with Redirects() as redirects:
+        with pytest.raises(RedirectIllegalTransition):
+            redirects.resume(source)
+        name = f"unity:{unity.schema}.orders"
+        assert redirects.enable(source, name, managed=True).state is RedirectState.READY
+
+
+@pytest.mark.parametrize("token", ["expired", None])
+def test_the_source_of_a_move_is_taken_back_without_a_valid_token(
+    unity: UnityServer,
+    source: str,
+    monkeypatch: pytest.MonkeyPatch,
+    token: str | None,
+) -> None:
+    before(monkeypatch, "check_name", interrupt)
+    with Redirects() as redirects, pytest.raises(KeyboardInterrupt):
+        redirects.enable(source, f"unity:{unity.schema}.orders", managed=True)
+    if token is None:
+        monkeypatch.delenv("UC_TOKEN")
+    else:
+        monkeypatch.setenv("UC_TOKEN", token)
+    with Redirects() as redirects:
+        with pytest.raises(Unauthorized):
+            redirects.cancel(source)
+        assert redirects.cancel(source, leave_copies=True).state is RedirectState.NORMAL
 
 
 def before(monkeypatch: pytest.MonkeyPatch, step: str, happens: Callable[[], object]) -> None:

@@ -13,8 +13,9 @@ import pytest
 from deltalake import write_deltalake
 
 import lakeferry
+from lakeferry.api.redirect_search import list_redirects
 from lakeferry.api.redirects import Redirects
-from lakeferry.catalogs import Catalog, open_catalog
+from lakeferry.catalogs import Catalog, names, open_catalog
 from lakeferry.errors import (
     CatalogManaged,
     CatalogUnavailable,
@@ -184,6 +185,22 @@ def test_a_table_in_a_bucket_moves_into_a_catalog_and_back(
     moves_of(lake).disable(source)
     assert sql.location() is None
     assert ids(lake, source) == [0, 1, 2, 3, 4]
+
+
+def test_the_redirects_of_a_catalogs_tables_are_listed(subject: Subject, lake: Lake) -> None:
+    table = create(lake)
+    names.register(subject.table, table)
+    where = f"{subject.kind}:{subject.schema}."
+    assert list_redirects(where).redirects == ()
+    moves_of(lake).freeze(table)
+    found = list_redirects(where, parallel=2)
+    assert [(each.source, each.mode, each.frozen) for each in found.redirects] == [
+        (table, "writer-only", True)
+    ]
+    assert (found.tables, found.unreadable) == (1, ())
+    shutil.rmtree(lake.folder / "old")
+    ((name, error),) = list_redirects(where).unreadable
+    assert (name, error.code) == (table, "table_not_found")
 
 
 def test_a_catalog_that_moves_the_table_on_is_followed(sql: Subject, lake: Lake) -> None:

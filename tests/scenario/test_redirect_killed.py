@@ -9,7 +9,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,6 +19,7 @@ from lakeferry.api.redirects import Redirects
 from lakeferry.errors import RedirectIllegalTransition
 from lakeferry.redirect.outcome import Outcome
 from lakeferry.redirect.states import RedirectState
+from tests.support.forked import ForkedRun
 from tests.support.shares import Share
 
 COMMITS = 4
@@ -34,17 +34,16 @@ def make_table(place: Path) -> None:
             DeltaTable(str(place)).create_checkpoint()
 
 
-def run(verb: str, folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+def run(verb: str, folder: Path, *options: str) -> subprocess.CompletedProcess[bytes]:
     """Run the program that may be killed, in a process of its own."""
-    command = [sys.executable, "-m", "tests.support.killed_move", verb]
-    return subprocess.run(
-        [*command, str(folder / "old"), str(folder / "new"), *options],
-        capture_output=True,
-        text=True,
-        check=False,
+    places = str(folder / "old"), str(folder / "new")
+    with ForkedRun(
+        ["killed_move", verb, *places, *options],
+        cwd=folder,
         env={**os.environ, "PYTHONWARNINGS": "error"},
-        timeout=120,
-    )
+        module="tests.support.killed_move",
+    ) as process:
+        return process.wait(120.0)
 
 
 def moments_of(verb: str, folder: Path) -> list[str]:
@@ -53,8 +52,8 @@ def moments_of(verb: str, folder: Path) -> list[str]:
     After a call that changes nothing is before the next one.
     """
     done = run(verb, folder)
-    assert done.returncode == 0, done.stderr
-    seen = done.stdout.split()
+    assert done.returncode == 0, done.stderr.decode()
+    seen = done.stdout.decode().split()
     changes = [moment for moment in seen if moment.rpartition("/")[2] in CHANGES]
     return [f"{moment}/before" for moment in seen] + [f"{moment}/after" for moment in changes]
 
@@ -74,7 +73,7 @@ def outcome(found: object) -> Outcome:
 
 def kill(verb: str, folder: Path, moment: str) -> None:
     killed = run(verb, folder, "--at", moment)
-    assert killed.returncode == -signal.SIGKILL, f"{moment}: {killed.stderr}"
+    assert killed.returncode == -signal.SIGKILL, f"{moment}: {killed.stderr.decode()}"
 
 
 @pytest.fixture(scope="module")

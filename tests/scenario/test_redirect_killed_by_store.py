@@ -9,8 +9,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +20,7 @@ from lakeferry.api.redirects import Redirects
 from lakeferry.redirect.states import RedirectState
 from lakeferry.storage import Store, open_store
 from lakeferry.storage.objects import ObjectStore
+from tests.support.forked import ForkedRun
 from tests.support.http_proxy import CountingProxy, SeenRequest, Spoil
 from tests.support.killed_copy import PART_BYTES
 from tests.support.large_files import put_with_large_file
@@ -40,14 +39,13 @@ KINDS = (
 WAIT_S = 60.0
 
 
-def start(source: str, target: str, *more: str, **options: str) -> subprocess.Popen[str]:
+def start(source: str, target: str, *more: str, **options: str) -> ForkedRun:
     settings = {"PYTHONWARNINGS": "error", "LAKEFERRY_TEST_OPTIONS": json.dumps(options)}
-    return subprocess.Popen(
-        [sys.executable, "-m", "tests.support.killed_copy", source, target, *more],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
+    return ForkedRun(
+        ["killed_copy", source, target, *more],
+        cwd=Path.cwd(),
         env={**os.environ, **settings},
+        module="tests.support.killed_copy",
     )
 
 
@@ -95,7 +93,7 @@ def kind_of(seen: SeenRequest, target: str) -> str | None:
 
 
 def kill_at(
-    kind: str, when: str, target: str, proxy: CountingProxy, mover: Callable[[], object]
+    kind: str, when: str, target: str, proxy: CountingProxy, mover: Callable[[], ForkedRun]
 ) -> None:
     """Kill a move at the first request of a kind, before or after the server has heard of it."""
 
@@ -108,14 +106,12 @@ def kill_at(
         return Spoil.STATUS_500 if found == "UploadPartCopy" and is_failing else None
 
     proxy.rule = rule
-    process = mover()
-    assert isinstance(process, subprocess.Popen)
-    with process:
+    with mover() as process:
         reached = proxy.hanging.wait(WAIT_S)
         process.kill()
-        _, errors = process.communicate()
-    assert reached, errors
-    assert process.returncode == -signal.SIGKILL, errors
+        killed = process.wait(WAIT_S)
+    assert reached, killed.stderr.decode()
+    assert killed.returncode == -signal.SIGKILL, killed.stderr.decode()
     proxy.reset()
 
 
@@ -152,7 +148,7 @@ def test_a_move_whose_process_is_killed_at_a_request_of_a_copy(
         put_with_large_file(old, PART_BYTES)
         before = names(old)
 
-        def mover(old: Store = old, new: Store = new) -> subprocess.Popen[str]:
+        def mover(old: Store = old, new: Store = new) -> ForkedRun:
             return start(old.uri, new.uri, **options)
 
         kill_at(kind, when, other.name, proxy, mover)
@@ -178,19 +174,23 @@ def test_a_move_whose_process_is_killed_at_a_call_of_a_local_copy(
     folder, kept = tmp_path / "here", tmp_path / "kept"
     put_with_large_file(open_store(str(kept / "old")), 9 << 20)
     shutil.copytree(kept, folder)
-    with start(str(folder / "old"), str(folder / "new")) as clean:
-        said, errors = clean.communicate(timeout=WAIT_S)
-    assert clean.returncode == 0, errors
+    with start(str(folder / "old"), str(folder / "new")) as process:
+        clean = process.wait(WAIT_S)
+    assert clean.returncode == 0, clean.stderr.decode()
     # After a call that changes no file is before the next one.
-    moments = [each for each in said.split() if not each.endswith(("sync/after", "syncfs/after"))]
+    moments = [
+        each
+        for each in clean.stdout.decode().split()
+        if not each.endswith(("sync/after", "syncfs/after"))
+    ]
     assert {moment.split("/")[1] for moment in moments} >= {"copy_file_range", "fsync", "rename"}
     assert {moment.split("/")[0] for moment in moments} == {"copy_from", "copy_many_from"}
     for moment in share.each(moments):
         shutil.rmtree(folder)
         shutil.copytree(kept, folder)
-        with start(str(folder / "old"), str(folder / "new"), "--at", moment) as killed:
-            _, errors = killed.communicate(timeout=WAIT_S)
-        assert killed.returncode == -signal.SIGKILL, f"{moment}: {errors}"
+        with start(str(folder / "old"), str(folder / "new"), "--at", moment) as process:
+            killed = process.wait(WAIT_S)
+        assert killed.returncode == -signal.SIGKILL, f"{moment}: {killed.stderr.decode()}"
         left = tmp_path / "left"
         shutil.copytree(folder, left)
         _is_resumed(folder, moment)

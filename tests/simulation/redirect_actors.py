@@ -9,7 +9,7 @@ and ends, as they would, with the error that it was told; what isn't in
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from lakeferry.errors import (
@@ -106,6 +106,7 @@ class Stage:
         def mover(actor: Actor) -> None:
             for place in places:
                 request = request_for(place, mode=self.mode, data=self.data, rules=self.rules)
+                request = replace(request, compares=actor.chance.random() < 0.3)
                 begin = partial(enabling.enable, request=request)
                 for _ in range(ATTEMPTS):
                     if not self._is_in_trouble(actor, begin) or self.witness.has_begun(place):

@@ -94,7 +94,7 @@ class NamesInMemory(Catalog):
         self.names[name] = CatalogTable(name, normalise(location), f"id-of-{name}", store)
         return self.names[name]
 
-    def move(self, name: str, location: str) -> CatalogTable:
+    def move(self, name: str, location: str, was: str | None = None) -> CatalogTable:
         """Change it."""
         raise AssertionError("no redirect moves a name")
 

@@ -12,6 +12,7 @@ from lakeferry.errors import (
     CatalogUnavailable,
     CommitConflict,
     CorruptLog,
+    Forbidden,
     InvalidInput,
     LakeferryError,
     NotATable,
@@ -21,6 +22,7 @@ from lakeferry.errors import (
     StorageError,
     TableNotFound,
     TimedOut,
+    Unauthorized,
 )
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.redirect import (
@@ -82,13 +84,20 @@ def cancel(setting: Setting, source_uri: str, *, leave_copies: bool = False) -> 
         move = move_lookup.begun(setting, source, state, redirect)
     except RedirectSpecInvalid:
         return _let_go(setting, source, state, redirect, leave_copies=leave_copies)
-    except CatalogUnavailable as silent:
+    except (CatalogUnavailable, Forbidden, Unauthorized) as closed:
+        # Without a token, or as another user than the one who began, we have no way to the target.
         if not leave_copies:
             place = move_lookup.place_of_target(redirect)
-            silent.remedy = unfinished_move.ways_on(source_uri, place)
+            if isinstance(closed, CatalogUnavailable):
+                closed.remedy = unfinished_move.ways_on(source_uri, place)
+            else:
+                closed.remedy = (
+                    f"{closed.remedy}; if nobody can do that any more, 'lakeferry redirect cancel "
+                    f"{shell_safe(source_uri)} --leave-copies' takes back the source alone"
+                )
             raise
         return _without_target(
-            move_lookup.begun(setting, source, state, redirect, asks_catalog=False), silent
+            move_lookup.begun(setting, source, state, redirect, asks_catalog=False), closed
         )
     if redirect.journal.data is Data.EXISTING:
         return existing_target.cancel_to_existing(move)

@@ -95,6 +95,7 @@ def encode_journal(journal: Journal) -> str:
         else [commit.version, commit.table_id, commit.sha256],
         "abandoned": journal.abandoned or None,
         "managed": None if journal.managed is None else journal.managed.as_document(),
+        "compares": journal.compares or None,
     }
     return _json({key: item for key, item in value.items() if item is not None})
 

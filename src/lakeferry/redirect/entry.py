@@ -133,7 +133,8 @@ class Journal:
     verified: bool = True
     """Whether an existing target must have the same content as the source."""
     returns: Data | None = None
-    """In a lock: how files that are only at the target get back to the source."""
+    """In a lock: how files that are only at the target get back to the source. At a source whose
+    target was there before: the withdrawal that has begun brings changes back."""
     removes_target: bool = False
     """In a lock: whether the target is deleted after everything was copied back."""
     source: str | None = None
@@ -146,6 +147,8 @@ class Journal:
     """In DROPPING: the target was given up; what was written there wasn't copied back."""
     managed: ManagedTarget | None = None
     """The target's staging table, if its catalog owns it."""
+    compares: bool = False
+    """Whether every file that is copied is read at both ends."""
 
 
 @dataclass(frozen=True, slots=True)

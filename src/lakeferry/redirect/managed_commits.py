@@ -24,12 +24,15 @@ from lakeferry.log.commit import Transaction
 from lakeferry.log.conflicts import Conflict
 from lakeferry.log.features import TABLE_ID_PROPERTY, implied_features
 from lakeferry.log.replay import Snapshot
-from lakeferry.redirect import redirect_commits, steps
+from lakeferry.log.replay import TableState as TableState
+from lakeferry.redirect import read_entry, redirect_commits, steps
 from lakeferry.redirect.managed_target import ManagedTarget
 from lakeferry.redirect.redirect_commits import Bare
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.table import DeltaLog
 
+_MAX_ATTEMPTS = 10
+"""How often the requirements are set again if other writers commit first."""
 _OF_THE_CATALOG = frozenset({*DOCUMENTED_PROPERTIES, TABLE_ID_PROPERTY})
 DOCUMENTED = ManagedTarget(
     table_id="",
@@ -127,25 +130,34 @@ def restore_requirements(setting: Setting, target: DeltaLog, managed: ManagedTar
 
     A RESTORE of a version from before the move takes properties away, and then delta-spark can't
     open the table any more. The catalog accepts other values of them, and refuses every later
-    change of the protocol.
+    change of the protocol. If another writer commits first, its version is looked at again. A table
+    that a way back has locked meanwhile stays as it is, since nothing may follow the lock.
     """
-    state = target.state()
-    lacking = missing_requirements(state.protocol, state.metadata, managed)
-    if lacking is None:
-        return False
+    conflict: Conflict | None = None
+    for _ in range(_MAX_ATTEMPTS):
+        state = target.state()
+        found = read_entry.read(state.protocol, state.metadata, target.store.uri)
+        if found is not None and found.is_target(target.store.uri):
+            return False
+        lacking = missing_requirements(state.protocol, state.metadata, managed)
+        if lacking is None:
+            return False
+        result = target.commit(_restoring(setting, state, lacking), state)
+        if not isinstance(result, Conflict):
+            setting.step(steps.at("set_properties", target.store.uri))
+            return True
+        conflict = result
+    assert conflict is not None
+    raise conflict.error()
+
+
+def _restoring(setting: Setting, state: TableState, lacking: MissingRequirements) -> Transaction:
+    """Return the transaction that sets what a table lacks."""
     configuration = {**state.metadata.configuration, **lacking.properties}
-    protocol = protocols.adding(state.protocol, lacking.features) if lacking.features else None
-    result = target.commit(
-        Transaction(
-            "SET TBLPROPERTIES",
-            setting.new_id(),
-            {"properties": msgspec.json.encode(dict(lacking.properties)).decode()},
-            protocol=protocol,
-            metadata=actions.changed(state.metadata, configuration=configuration),
-        ),
-        state,
+    return Transaction(
+        "SET TBLPROPERTIES",
+        setting.new_id(),
+        {"properties": msgspec.json.encode(dict(lacking.properties)).decode()},
+        protocol=protocols.adding(state.protocol, lacking.features) if lacking.features else None,
+        metadata=actions.changed(state.metadata, configuration=configuration),
     )
-    if isinstance(result, Conflict):
-        raise result.error()
-    setting.step(steps.at("set_properties", target.store.uri))
-    return True

@@ -43,6 +43,10 @@ class ManagedTarget:
         return document
 
 
+# Converting needs no decoder, but what a decoder prepares: see tests/unit/test_decoders.py.
+_PREPARED = msgspec.json.Decoder(ManagedTarget)
+
+
 def managed_target_of(document: object) -> ManagedTarget | None:
     """Return the value that a journal keeps, or ``None`` for ``None``.
 

@@ -33,7 +33,8 @@ from lakeferry.table import DeltaLog
 
 _WANTED = pa.schema([("path", pa.string()), ("size", pa.int64())])
 _LISTED = pa.schema([("name", pa.string()), ("size", pa.int64())])
-_PAGE = 10_000
+_PAGE = 131_072
+"""Looking for a page among a million wanted names costs the same for a small page."""
 _PARTITIONS = re.compile(r"(?:(?:^|/)[^/=]+=[^/]*)+\Z")
 _LAST = "x"
 """A placeholder for a file's name if only its folder matters."""

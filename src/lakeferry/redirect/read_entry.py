@@ -251,6 +251,7 @@ def _journal(configuration: Mapping[str, str], table: str) -> Journal | None:
             _target_commit(value.get("targetCommit")),
             bool(value.get("abandoned")),
             managed_target_of(value.get("managed")),
+            bool(value.get("compares")),
         )
     except (ValueError, TypeError, IndexError, KeyError) as bad:
         raise _invalid(table, f"the property {JOURNAL_PROPERTY} has the wrong shape", text) from bad

@@ -45,8 +45,14 @@ class _Entry(msgspec.Struct):
     spec: str
 
 
+_ENTRY_DECODER = msgspec.json.Decoder(_Entry)
+
+
 class _Spec(msgspec.Struct):
     source: str = msgspec.field(name="sourcePath")
+
+
+_SPEC_DECODER = msgspec.json.Decoder(_Spec)
 
 
 def is_received(table: Store) -> bool:
@@ -194,7 +200,7 @@ def _source_path(value: str, table_uri: str) -> str:
     delta-spark's parser accepts more than ours, and could find a path in it.
     """
     try:
-        return msgspec.json.decode(msgspec.json.decode(value, type=_Entry).spec, type=_Spec).source
+        return _SPEC_DECODER.decode(_ENTRY_DECODER.decode(value).spec).source
     except (msgspec.MsgspecError, RecursionError) as error:
         raise RedirectSpecInvalid(
             f"the received table at {table_uri} has a redirect entry that can't be read",

@@ -11,14 +11,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from lakeferry.clients.redirect_effects import Effect, WriterEffect, effect_on
 from lakeferry.errors import CorruptLog, ObjectNotFound
 from lakeferry.log.actions import CommitInfo
 from lakeferry.log.commit_writer import CommitWriter, commit_writer
 from lakeferry.log.lines import Lines
 from lakeferry.log.paths import LogFile
-from lakeferry.redirect.client_effects import Effect
 from lakeferry.redirect.entry import Dialect, Mode
-from lakeferry.redirect.writer_effects import WriterEffect, effect_on
 from lakeferry.table import DeltaLog, load
 from lakeferry.table.version_reading import VersionReading
 
@@ -79,11 +78,11 @@ def recent_writers(
     """
     commits: dict[CommitWriter, int] = {}
     last: dict[CommitWriter, tuple[int, int]] = {}
-    for file, info in _newest_infos(log, newest):
+    for file, info in newest_infos(log, newest):
         writer = CommitWriter(None) if info is None else commit_writer(info.values)
         commits[writer] = commits.get(writer, 0) + 1
         if writer not in last:
-            last[writer] = file.version, _time_of(file, info)
+            last[writer] = file.version, stated_time(file, info)
     found = []
     for writer, (version, written_ms) in last.items():
         effect = effect_on(writer, mode, dialects)
@@ -120,7 +119,7 @@ def _moment(timestamp_ms: int) -> datetime:
     return datetime.fromtimestamp(timestamp_ms // 1000, UTC)
 
 
-def _time_of(file: LogFile, info: CommitInfo | None) -> int:
+def stated_time(file: LogFile, info: CommitInfo | None) -> int:
     """Return when a commit was made, by its own statement or else by its file."""
     if info is not None:
         for stated in (info.in_commit_timestamp, info.values.get("timestamp")):
@@ -129,7 +128,7 @@ def _time_of(file: LogFile, info: CommitInfo | None) -> int:
     return file.modified_ms
 
 
-def _newest_infos(
+def newest_infos(
     log: DeltaLog, newest: VersionReading
 ) -> Iterator[tuple[LogFile, CommitInfo | None]]:
     """Yield the newest commits that are there, the newest first, with what their writers state."""

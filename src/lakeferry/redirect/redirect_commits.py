@@ -79,6 +79,7 @@ def lock(source: str, target: str, state: RedirectState, journal: Journal) -> Re
             dropping=state is RedirectState.DROPPING,
             returns=journal.returns,
             removes_target=journal.removes_target,
+            compares=journal.compares,
         ),
     )
 

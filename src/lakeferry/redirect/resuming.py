@@ -8,6 +8,7 @@ from lakeferry.errors import InvalidInput, RedirectIllegalTransition, RedirectTa
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.redirect import (
     cancel,
+    copy_comparison,
     entry,
     managed_commits,
     move_lookup,
@@ -17,6 +18,7 @@ from lakeferry.redirect import (
     target_registration,
 )
 from lakeferry.redirect.disable import disabling
+from lakeferry.redirect.disable.withdrawal import WithdrawalOptions
 from lakeferry.redirect.disable.withdrawn_target import check_target
 from lakeferry.redirect.enable import (
     enabling,
@@ -35,10 +37,13 @@ from lakeferry.storage.uris import same_place, shell_safe
 from lakeferry.table import DeltaLog
 
 
-def resume(setting: Setting, source_uri: str, name: str | None = None) -> Outcome:
+def resume(
+    setting: Setting, source_uri: str, name: str | None = None, compares: bool | None = None
+) -> Outcome:
     """Resume the interrupted move or withdrawal of a table.
 
-    ``name`` is another name for a managed target, whose name was taken meanwhile.
+    ``name`` is another name for a managed target, whose name was taken meanwhile. ``compares`` is
+    what the user says about reading copies at both ends; ``None`` goes on as it began.
     """
     source = setting.log(source_uri)
     state = source.state()
@@ -49,6 +54,9 @@ def resume(setting: Setting, source_uri: str, name: str | None = None) -> Outcom
         if name is not None and not record.cancelled:
             _check_takes_name(request.managed, source_uri)
             request = replace(request, target=managed_move.named_otherwise(request.target, name))
+        if not record.cancelled:
+            reads = copy_comparison.chosen(compares, request.compares, source_uri)
+            request = replace(request, compares=reads)
         return (
             cancel.cancel(setting, source_uri)
             if record.cancelled
@@ -60,10 +68,12 @@ def resume(setting: Setting, source_uri: str, name: str | None = None) -> Outcom
         managed = moving_there and redirect.journal is not None and redirect.journal.managed
         _check_takes_name(bool(managed), source_uri)
     if redirect.state is RedirectState.ENABLING:
-        return _resume_enabling(setting, source, state, redirect, name)
+        return _resume_enabling(setting, source, state, redirect, name, compares)
     nowhere = move_lookup.leads_nowhere(source, redirect, state.version)
     if nowhere or disabling.has_begun(setting, redirect):
-        return disabling.disable(setting, source_uri)
+        brings_back = redirect.journal is not None and redirect.journal.returns is not None
+        options = WithdrawalOptions(bring_back=brings_back, compares=compares)
+        return disabling.disable(setting, source_uri, options)
     return _resume_ready(setting, source, state, redirect)
 
 
@@ -111,6 +121,7 @@ def _resume_enabling(
     state: TableState,
     redirect: Redirect,
     name: str | None,
+    compares: bool | None,
 ) -> Outcome:
     move = move_lookup.begun(setting, source, state, redirect)
     if name is not None and redirect.target is not None:
@@ -122,7 +133,7 @@ def _resume_enabling(
         # An invalid token or a missing setting doesn't end the move: the user can fix it and
         # resume again.
         target_registration.check_catalog_answers(move)
-    outcome = enabling.finish_enable(move, enabling.anew(move))
+    outcome = enabling.finish_enable(move, enabling.anew(move, compares))
     if outcome.state is RedirectState.READY:
         ended_move.settle_move(setting, source, move.target, move.version + 1, move.journal.move_id)
     return outcome

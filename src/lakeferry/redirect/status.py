@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from lakeferry.errors import LakeferryError, NotATable, RedirectSpecInvalid, TableNotFound
 from lakeferry.log.replay import TableState as TableState
+from lakeferry.readable import Facts, counted, size
 from lakeferry.redirect import (
     lineage,
     managed_commits,
@@ -33,6 +34,8 @@ from lakeferry.table.managed import ManagedStore
 class Status:
     """A redirect as ``redirect status`` shows it. ``target`` is where the table is now."""
 
+    RULE_COLUMNS: ClassVar = ("application", "may commit at the source")
+
     state: RedirectState
     mode: str | None
     dialect: tuple[str, ...]
@@ -53,6 +56,8 @@ class Status:
     lacking: MissingRequirements | None = None
     """What a managed target lacks of its catalog's requirements. Until the table has moved there,
     what the source lacks, which the move adds at the target."""
+    managed: bool = False
+    """Whether the target's catalog owns the table that a move makes, or has made, there."""
 
     def as_document(self) -> dict[str, Any]:
         """Return the JSON document of the command ``redirect status``."""
@@ -73,6 +78,55 @@ class Status:
             "lacking": self.lacking.as_document() if self.lacking else None,
             "warnings": list(self.warnings),
         }
+
+    @property
+    def shown_state(self) -> str:
+        """The state as people read it."""
+        return "FROZEN" if self.frozen else self.state.value
+
+    def facts(self) -> Facts:
+        """Return what people are told, by name."""
+        facts: Facts = [("state", self.shown_state)]
+        if self.mode is not None:
+            facts += [("mode", self.mode), ("dialect", ", ".join(self.dialect))]
+            facts.append(("type", self.type))
+            if self.name is None:
+                facts.append(("target", self.target))
+            else:
+                facts += [("target", self.name), ("location of the target", self.target)]
+        if (left := self.unfinished) is not None:
+            ended = "is being cancelled" if left.cancelled else "was interrupted"
+            copied = "unknown"
+            if left.files_copied is not None and left.bytes_copied is not None:
+                copied = f"{counted(left.files_copied, 'file')}, {size(left.bytes_copied)}"
+            facts += [
+                ("unfinished", f"a move to {left.target} {ended}"),
+                ("mode", left.mode),
+                ("copied so far", copied),
+            ]
+        if self.lacking is not None and self.target_version is None:
+            facts.append(("the move adds", str(self.lacking)))
+        facts.append(("version of the source", self.source_version))
+        if self.target_version is not None:
+            facts.append(("version of the target", self.target_version))
+        return facts
+
+    def rule_rows(self) -> list[tuple[str, str]]:
+        """Return who may commit what at the source."""
+        return [(rule.app_name or "everybody", ", ".join(rule.operations)) for rule in self.rules]
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        from lakeferry.html_tables import facts_table, first_rows, notebook_view, warning_list
+
+        resume = "redirect_resume() continues the move, redirect_cancel() undoes it"
+        return notebook_view(
+            "Redirect",
+            facts_table(self.facts()),
+            *([resume] if self.unfinished is not None else []),
+            first_rows(self.RULE_COLUMNS, self.rule_rows(), len(self.rules), "rule", title="Rules"),
+            warning_list(self.warnings),
+        )
 
 
 def status(setting: Setting, source_uri: str) -> Status:
@@ -123,6 +177,7 @@ def status(setting: Setting, source_uri: str) -> Status:
         redirect.is_frozen,
         name=name,
         lacking=lacking,
+        managed=redirect.journal is not None and redirect.journal.managed is not None,
     )
 
 

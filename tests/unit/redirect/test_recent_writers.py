@@ -81,7 +81,7 @@ def test_the_document_has_the_time_in_utc() -> None:
         "follows_if": None,
         "message": f"{OLD_SPARK} wrote yesterday; in reader-writer mode it can't use the old path "
         "any more",
-        "proof": "docs/compatibility.md#callers-in-the-jvm",
+        "proof": "tests/compat/test_oldest_spark.py",
     }
 
 

@@ -257,6 +257,28 @@ def test_a_removed_target_keeps_what_isn_t_the_table_s() -> None:
     assert not comes_home(setting_of(store)).changed
 
 
+@pytest.mark.parametrize("removes", [True, False])
+def test_what_was_written_in_spite_of_the_lock_of_a_broken_off_withdrawal_is_told(
+    removes: bool,
+) -> None:
+    store = DictStore(world_with(PAST), uri=WORLD)
+    moves(setting_of(store, new_id=numbered("moved")))
+    lock = append(setting_of(store).log(NEW), "x.parquet") + 1
+    options = WithdrawalOptions(remove_target=removes)
+    killed = FaultyStore(store, on("PUT_IF_ABSENT", Fault.STOP_AFTER, containing=f"{lock}.json"))
+    with pytest.raises(Stopped):
+        disabling.disable(setting_of(killed, clock=store.clock), OLD, options)
+    late = append(setting_of(store).log(NEW), "late.parquet")
+    warnings: list[str] = []
+    setting = setting_of(store, warn=warnings.append)
+    assert disabling.disable(setting, OLD, options).state is RedirectState.NORMAL
+    (said,) = warnings
+    assert f"its version {late} was written after it was locked" in said
+    assert ("isn't deleted" in said) == removes
+    assert "new/late.parquet" in store.objects
+    assert content(store.objects, OLD).names
+
+
 # --- Moving to a closed target again -----------------------------------------------
 
 
@@ -293,6 +315,18 @@ def test_a_closed_target_isn_t_replaced_where_files_of_others_are() -> None:
     before = store.objects
     with pytest.raises(RedirectTargetNotEmpty, match="can't be replaced"):
         enabling.enable(setting_of(store), AGAIN)
+    assert store.objects == before
+
+
+def test_a_closed_target_that_was_written_to_in_spite_of_its_lock_isn_t_replaced() -> None:
+    store = closed_world()
+    version = append(setting_of(store).log(NEW), "late.parquet")
+    before, warnings = store.objects, list[str]()
+    with pytest.raises(RedirectTargetNotEmpty, match="can't be replaced") as refused:
+        enabling.enable(setting_of(store, warn=warnings.append), AGAIN)
+    assert f"its version {version} was written" in str(refused.value)
+    assert "--replace-closed-target" not in (refused.value.remedy or "")
+    assert warnings == []
     assert store.objects == before
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from contextlib import suppress
 
+from lakeferry.clients.redirect_effects import lost_access
 from lakeferry.errors import CommitConflict, LakeferryError
 from lakeferry.log import features
 from lakeferry.log.actions import Protocol
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.redirect import read_entry, redirect_commits, steps
-from lakeferry.redirect.client_effects import lost_access
 from lakeferry.redirect.disable import carried_commits, net_change, source_divergence
 from lakeferry.redirect.disable.source_end import drop_target, remove
 from lakeferry.redirect.disable.withdrawal import Withdrawal, is_of_move

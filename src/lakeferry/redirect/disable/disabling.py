@@ -25,11 +25,13 @@ from lakeferry.errors import (
     InvalidInput,
     LakeferryError,
     NotATable,
+    RedirectTargetMissing,
     RedirectTargetReplaced,
     TableNotFound,
 )
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.redirect import (
+    copy_comparison,
     entry,
     lineage,
     move_lookup,
@@ -93,10 +95,25 @@ def disable(
         return Outcome(RedirectState.NORMAL, source_uri, str(redirect.target), version, True)
     # The record isn't needed since READY; it is left over if settling was interrupted.
     move_record.forget_record(source.store, redirect.journal.move_id)
+    return _withdraw(setting, source, redirect, options)
+
+
+def _withdraw(
+    setting: Setting, source: DeltaLog, redirect: Redirect, options: WithdrawalOptions
+) -> Outcome:
+    """Lock the target that a move has made, bring its changes back, and end the redirect."""
+    source_uri = source.store.uri
     began = time.monotonic()
-    way = Withdrawal(
-        setting, source, setting.log(target_place(setting, redirect, source_uri)), redirect, options
-    )
+    try:
+        target = setting.log(target_place(setting, redirect, source_uri))
+    except RedirectTargetMissing:
+        # Another process may have ended the redirect meanwhile, and had the target dropped.
+        state = source.state()
+        if is_of_move(state, source_uri, redirect):
+            raise
+        version = state.version
+        return Outcome(RedirectState.NORMAL, source_uri, str(redirect.target), version, False)
+    way = Withdrawal(setting, source, target, redirect, options)
     try:
         target_lock.lock_target(way)
         version = bring_back.bring_changes(way)
@@ -126,6 +143,7 @@ def disable(
         blocked_ms,
         kept=way.kept,
         by_store_bytes=way.copied.by_store_bytes,
+        compared=way.copied.compared if way.compares else None,
     )
 
 
@@ -299,6 +317,14 @@ def check_existing_target(
         return
 
 
+def _has_ended(source: DeltaLog, state: TableState, redirect: Redirect) -> bool:
+    """Return whether a redirect to an existing target has ended."""
+    if redirect.journal is None:
+        # Another program made it; it gets a journal when it ends.
+        return read_entry.read(state.protocol, state.metadata, source.store.uri) is None
+    return not is_of_move(state, source.store.uri, redirect)
+
+
 def _disable_existing(
     setting: Setting,
     source: DeltaLog,
@@ -314,14 +340,36 @@ def _disable_existing(
             remedy="leave out --remove-target",
         )
     check_existing_target(setting, source, state, redirect)
-    copied = NOTHING_COPIED
-    if options.bring_back and redirect.state is RedirectState.READY:
-        target = setting.log(target_place(setting, redirect, source.store.uri))
-        state, copied = bring_back_existing.bring_existing(setting, source, target, state, redirect)
-    state = drop_target(setting, source, state)
-    if options.bring_back:
-        bring_back_existing.tell_left(setting, source, redirect, state)
-    version = remove(setting, source, state)
+    began = redirect.journal is not None and redirect.journal.compares
+    compares = copy_comparison.chosen(options.compares, began, source.store.uri)
+    done = bring_back_existing.Brought(state, NOTHING_COPIED, None)
+    try:
+        if options.bring_back and redirect.state is RedirectState.READY:
+            target = setting.log(target_place(setting, redirect, source.store.uri))
+            done = bring_back_existing.bring_existing(
+                setting, source, target, state, redirect, compares=compares
+            )
+        state = drop_target(
+            setting, source, done.state, brings_back=options.bring_back, compares=compares
+        )
+    except LakeferryError:
+        # Another process may have ended it meanwhile: then its result counts.
+        state = source.state()
+        if not _has_ended(source, state, redirect):
+            raise
+    if _has_ended(source, state, redirect):
+        done = replace(done, state=state, version=None)
+        version = state.version
+    else:
+        done = replace(done, state=state)
+        if options.bring_back:
+            done = bring_back_existing.bring_rest(
+                setting, source, redirect, done, compares=compares
+            )
+        version = remove(setting, source, done.state)
+    was_asked = redirect.journal is not None and redirect.journal.returns is not None
+    if options.bring_back or was_asked:
+        bring_back_existing.tell_left(setting, source, redirect, done)
     settling.settle_version(source, version, setting, disable_command(source.store.uri))
     return Outcome(
         RedirectState.NORMAL,
@@ -329,7 +377,8 @@ def _disable_existing(
         str(redirect.target),
         version,
         True,
-        copied.objects,
-        copied.bytes,
-        by_store_bytes=copied.by_store_bytes,
+        done.copied.objects,
+        done.copied.bytes,
+        by_store_bytes=done.copied.by_store_bytes,
+        compared=done.copied.compared if compares else None,
     )

@@ -25,7 +25,6 @@ from lakeferry.redirect.disable.managed_return import ManagedReturn, has_vectors
 from lakeferry.redirect.disable.withdrawal import Withdrawal
 from lakeferry.redirect.redirect_commits import Bare
 from lakeferry.redirect.redirect_context import Setting
-from lakeferry.redirect.states import RedirectState
 from lakeferry.table import DeltaLog
 
 BROUGHT = "SYNC"
@@ -89,7 +88,7 @@ def commit_net_change(
     redirect = read_entry.read(mine.protocol, mine.metadata, source.store.uri)
     assert redirect is not None
     bare = redirect_commits.bare(theirs.protocol, theirs.metadata, redirect.journal)
-    after = bare.carrying(redirect.in_state(RedirectState.READY))
+    after = bare.carrying(redirect)
     change = change_of(setting, mine, theirs, rewrite, source.store.uri, after)
     if change.is_empty:
         return state

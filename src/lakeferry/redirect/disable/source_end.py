@@ -23,11 +23,15 @@ def drop_target(
     *,
     place: str | None = None,
     abandoned: bool = False,
+    brings_back: bool = False,
+    compares: bool = False,
 ) -> TableState:
     """Commit DROPPING at the source; ``decided`` is the target's commit of the same version.
 
     ``place`` is where the target was. A later cleanup needs it, as the target's name may lead
     elsewhere by then. ``abandoned``: what was written to the target wasn't copied back.
+    ``brings_back``: whoever resumes brings the rest from a target that existed before, and
+    ``compares`` it.
     """
     redirect = read_entry.read(state.protocol, state.metadata, source.store.uri)
     if redirect is None or redirect.state is RedirectState.DROPPING:
@@ -39,6 +43,9 @@ def drop_target(
         received_entries.mark_set_here(source.store, redirect)
     if abandoned and redirect.journal is not None:
         redirect = replace(redirect, journal=replace(redirect.journal, abandoned=True))
+    if brings_back and redirect.journal is not None:
+        journal = replace(redirect.journal, returns=Data.COPY, compares=compares)
+        redirect = replace(redirect, journal=journal)
     if place is not None and redirect.journal is not None and redirect.kind.catalog is not None:
         redirect = replace(redirect, journal=replace(redirect.journal, location=place))
         received_entries.mark_set_here(source.store, redirect)

@@ -91,6 +91,7 @@ def _put_lock(way: Withdrawal, state: TableState, txn_id: str) -> Committed | Co
             protocol=protocols.versions(state.protocol),
             returns=way.data,
             removes_target=way.removes_target,
+            compares=way.compares,
         ),
     )
     received_entries.locked(way.target.store, entry)

@@ -5,9 +5,12 @@ The source is NORMAL by then, so a failure is a warning, and the next ``disable`
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakeferry.errors import CorruptLog, LakeferryError, NotATable, TableNotFound
 from lakeferry.log.rewrite import Relative
 from lakeferry.redirect import (
     managed_place,
@@ -17,7 +20,7 @@ from lakeferry.redirect import (
     target_registration,
 )
 from lakeferry.redirect.disable import lost_files, returned_versions
-from lakeferry.redirect.disable.withdrawal import Withdrawal, disable_command
+from lakeferry.redirect.disable.withdrawal import Withdrawal, disable_command, is_of_move
 from lakeferry.redirect.managed_target import ManagedTarget
 from lakeferry.table.managed import ManagedStore
 
@@ -33,8 +36,8 @@ def clear_up(way: Withdrawal) -> bool:
     locked: list[bool] = []
     settling.attempt(way.setting, place, lambda: locked.append(way.is_locked()), command)
     if not any(locked):
-        if way.removes_target and locked and way.managed is None:
-            way.setting.warn(f"{place} isn't deleted: another table is there now")
+        if locked:
+            _tell_kept(way)
         return False
     if not way.removes_target and way.managed is not None:
         return _publish_lock(way)
@@ -52,6 +55,45 @@ def clear_up(way: Withdrawal) -> bool:
         again = f"{command} --remove-target"
         settling.attempt(way.setting, what, lambda: delete_target(way), again)
     return any(forgot) or way.removes_target
+
+
+def _tell_kept(way: Withdrawal) -> None:
+    """Tell what a target has whose newest version isn't the lock, and why it isn't removed."""
+    place = way.target.store.uri
+    with suppress(LakeferryError):
+        state = way.target.state()
+        if is_of_move(state, place, way.redirect):
+            # Another process may have locked it.
+            way.locked_version = state.version
+            if not way.is_locked():
+                _tell_written(way, state.version)
+            return
+    if way.removes_target and way.managed is None:
+        way.setting.warn(f"{place} isn't deleted: another table is there now")
+
+
+def _tell_written(way: Withdrawal, version: int) -> None:
+    """Tell that a target has a version that wasn't brought back."""
+    place, home = way.target.store.uri, way.source.store.uri
+    written = f"its version {version} was written after it was locked, and isn't at {home}"
+    if not way.removes_target:
+        way.setting.warn(
+            f"{place} has rows that weren't brought back: {written}; they stay there, and the rows "
+            "that you need can be copied from there"
+        )
+        return
+    kept = (
+        f"{place} isn't deleted" if way.managed is None else f"{way.redirect.target} isn't dropped"
+    )
+    way.setting.warn(f"{kept}: {written}")
+
+
+def _newest(way: Withdrawal) -> int | None:
+    """Return the newest version of a target, ``None`` if it is partly deleted."""
+    try:
+        return way.target.state().version
+    except (TableNotFound, NotATable, CorruptLog):
+        return None
 
 
 def _publish_lock(way: Withdrawal) -> bool:
@@ -85,6 +127,10 @@ def delete_target(way: Withdrawal) -> None:
             f"{store.uri} isn't deleted: an earlier withdrawal by reference was interrupted, "
             f"and {way.source.store.uri} refers to files there"
         )
+        return
+    newest = _newest(way)
+    if newest is not None and newest > way.locked_version:
+        _tell_written(way, newest)
         return
     if way.managed is not None:
         _drop_managed(way, way.managed)

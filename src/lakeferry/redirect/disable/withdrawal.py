@@ -12,12 +12,19 @@ from typing import Any
 
 import pyarrow as pa
 
-from lakeferry.engine import NOTHING_COPIED, CopyPlan
-from lakeferry.errors import InvalidInput, NotATable, RedirectSpecInvalid, TableNotFound
+from lakeferry.engine import NOTHING_COPIED, Compares, CopyPlan, CopyTotals, Engine
+from lakeferry.errors import (
+    HashMismatch,
+    InvalidInput,
+    NotATable,
+    RedirectSpecInvalid,
+    TableNotFound,
+)
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.log.rewrite import Fetched, Homeward, PlacedPaths, Returned, Rewrite
 from lakeferry.log.segment import Segment
 from lakeferry.redirect import (
+    copy_comparison,
     data_completeness,
     dialects,
     lineage,
@@ -47,6 +54,9 @@ class WithdrawalOptions:
     choice of a withdrawal that has begun; a new one uses ``COPY``."""
     abandon_target: bool = False
     """Whether to end the redirect without its target, because the target is lost."""
+    compares: bool | None = None
+    """Whether to read what is copied at both ends. ``None`` keeps the choice of a withdrawal that
+    has begun; a new one doesn't."""
 
 
 def disable_command(source_uri: str) -> str:
@@ -60,6 +70,32 @@ def is_of_move(state: TableState, source_uri: str, redirect: Redirect) -> bool:
     if found is None or found.journal is None or redirect.journal is None:
         return found is not None and found.journal is redirect.journal
     return found.journal.move_id == redirect.journal.move_id
+
+
+def compared_objects(*, resumed: bool, compares: bool) -> Compares:
+    """Return which objects of a copy are compared; if it is resumed, some may be there already."""
+    if not compares:
+        return "nothing"
+    return "all" if resumed else "copied"
+
+
+def copy_back(setting: Setting, engine: Engine, plan: CopyPlan) -> CopyTotals:
+    """Copy files from a target to the source, and refuse copies that differ.
+
+    A file of the source that differs isn't replaced: it may be the source's own.
+    """
+    totals = engine.copy(plan, setting.observer)
+    home, away = plan.target.uri, plan.source.uri
+    try:
+        copy_comparison.check_copies(setting, totals.compared, away, home, plan.rename)
+    except HashMismatch as wrong:
+        copy = shell_safe(str(wrong.fields["uri"]))
+        wrong.remedy = (
+            f"find out which of the two is right; if it is the one at {away}, delete {copy}, and "
+            "run the same command again: it copies the file back"
+        )
+        raise
+    return totals
 
 
 class Withdrawal:
@@ -104,6 +140,7 @@ class Withdrawal:
         """Whether a check after the copy found all files that the source's log names."""
         self.kept: tuple[str, ...] = ()
         """Files at a removed target that didn't belong to the table."""
+        self.compares = bool(options.compares)
         self._come_by(options.data or Data.COPY)
 
     @property
@@ -142,6 +179,8 @@ class Withdrawal:
     def follow(self, lock: Journal) -> None:
         """Use the options that the withdrawal began with; paths already written depend on them."""
         self.removes_target = self.removes_target or lock.removes_target
+        home = self.source.store.uri
+        self.compares = copy_comparison.chosen(self.options.compares, lock.compares, home)
         if lock.returns is None:
             return
         if self.options.data not in (None, lock.returns):
@@ -195,12 +234,11 @@ class Withdrawal:
 
     def copy(self, segment: Segment, *, resumed: bool) -> None:
         """Copy the files of a segment of the target's log back; its live files must exist."""
-        objects, size_bytes = self.setting.measure(self.target.store, segment)
-        engine = self.setting.engine(objects, size_bytes, True)
-        plan = CopyPlan(
-            self.target.store.config, self.source.store.config, segment, self.rename, resumed
-        )
-        totals = engine.copy(plan, self.setting.observer)
+        compared = compared_objects(resumed=resumed, compares=self.compares)
+        home, away = self.source.store, self.target.store
+        engine = self.setting.engine(*self.setting.measure(away, segment), True)
+        plan = CopyPlan(away.config, home.config, segment, self.rename, resumed, compared)
+        totals = copy_back(self.setting, engine, plan)
         self.copied = self.copied.plus(totals)
         self.counted = totals.counted()
         if totals.missing_count:

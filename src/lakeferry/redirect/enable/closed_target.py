@@ -31,6 +31,7 @@ def to_replace(
     if found is None:
         return None
     way = found[0]
+    _check_unwritten(way)
     named = owned_file_removal.files_referred_to(source)
     if target_removal.refers_to_target(way, named):
         raise RedirectTargetNotEmpty(
@@ -59,3 +60,18 @@ def to_replace(
         )
     way.removes_target = True
     return way
+
+
+def _check_unwritten(way: Withdrawal) -> None:
+    """Refuse a target whose newest version isn't the one that closed it."""
+    if way.is_locked():
+        return
+    place = way.target.store.uri
+    raise RedirectTargetNotEmpty(
+        f"{place} can't be replaced",
+        cause=f"its version {way.locked_version} was written after it was closed, and isn't at "
+        f"{way.source.store.uri}",
+        remedy="copy the rows that you need from there, and delete that table; or choose another "
+        "target",
+        target=place,
+    )

@@ -34,6 +34,7 @@ from lakeferry.log.replay import TableState as TableState
 from lakeferry.redirect import (
     cancel,
     cancelled_copies,
+    copy_comparison,
     read_entry,
     states,
     steps,
@@ -82,17 +83,30 @@ def enable(setting: Setting, request: Request, state: TableState | None = None) 
     states.after(RedirectState.NORMAL, RedirectEvent.ENABLE, request.source)
     request = managed_move.located(setting, source, request, state)
     preflight.check_move(setting, request, state)
+    preflight.check_not_in_a_table(setting, request)
     enabling_commit.check_can_begin(source, request, state)
     stale = unfinished_move.check_no_unfinished_move(setting, source.store, request)
     if request.data is Data.EXISTING:
         return existing_target.enable_to_existing(setting, source, state, request)
     target = unfinished_move.open_requested(setting, request)
     record = MoveRecord(setting.new_id(), state.metadata.id, request)
-    claim = record.claim
-    resumed = _claim(setting, source, target, state, record, stale)
+    record, resumed = _claim(setting, source, target, state, record, stale)
+    if record.request.compares and not request.compares:
+        setting.warn(
+            "the unfinished move was begun with --verify full: the files are read at both ends"
+        )
+    request, claim = record.request, record.claim
     guard = partial(target_claim.check_claimed, target, claim)
     crossing = Crossing(
-        setting, source, target, request.data, claim.move_id, guard, resumed=resumed
+        setting,
+        source,
+        target,
+        request.data,
+        claim.move_id,
+        guard,
+        resumed=resumed,
+        compares=request.compares,
+        compared_version=record.compared_version,
     )
     try:
         state = crossing.precopy(state)
@@ -120,8 +134,10 @@ def _claim(
     state: TableState,
     record: MoveRecord,
     stale: MoveRecord | None,
-) -> bool:
+) -> tuple[MoveRecord, bool]:
     """Write the record and claim the target; return whether copies may be there already.
+
+    The record is returned as it was written.
 
     All checks that can refuse the move run before the first write.
     """
@@ -135,8 +151,9 @@ def _claim(
     if not record.request.managed:
         # A managed target's catalog decides. Nothing is written there before it is on record.
         preflight.probe(target, claim.move_id)
-    if (other := move_record.take_record(source.store, record, stale)) is not None:
-        raise unfinished_move.in_the_way(other)
+    taken = move_record.take_record(source.store, record, stale)
+    if taken.move_id != record.move_id:
+        raise unfinished_move.in_the_way(taken)
     try:
         if closed_target is not None:
             setting.warn(f"the closed table at {target.uri} is deleted")
@@ -154,7 +171,7 @@ def _claim(
         target_claim.release(target, claim)
         target.prune("")
         raise unfinished_move.in_the_way(found) if found is not None else cancelled(record.request)
-    return resumed
+    return taken, resumed
 
 
 def cancelled(request: Request) -> CommitConflict:
@@ -225,8 +242,16 @@ def _move(
     )
 
 
-def anew(move: Move) -> Crossing:
-    """Return a crossing that knows nothing of earlier copies and lists the target again."""
+def anew(move: Move, compares: bool | None = None) -> Crossing:
+    """Return a crossing that knows nothing of earlier copies and lists the target again.
+
+    ``compares`` is what the user says now about reading copies at both ends, if anything.
+    """
+    store = move.source.store
+    compares = copy_comparison.chosen(compares, move.journal.compares, store.uri)
+    record = move_record.read_record(store) if compares else None
+    if record is not None and record.move_id != move.journal.move_id:
+        record = None
     return Crossing(
         move.setting,
         move.source,
@@ -236,6 +261,8 @@ def anew(move: Move) -> Crossing:
         move.check_going,
         resumed=True,
         is_rest=True,
+        compares=compares,
+        compared_version=-1 if record is None else record.compared_version,
     )
 
 
@@ -276,6 +303,7 @@ def finish_enable(move: Move, crossing: Crossing) -> Outcome:
         crossing.copied.objects,
         crossing.copied.bytes,
         by_store_bytes=crossing.copied.by_store_bytes,
+        compared=crossing.copied.compared if crossing.compares else None,
     )
 
 

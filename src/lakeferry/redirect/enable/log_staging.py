@@ -67,7 +67,7 @@ class StagedLog:
     """Copies the log of one table to its target; remembers which files are there already.
 
     ``rewrites_all``: every path changes. Otherwise Parquet files are copied unchanged
-    until a path is found that changes.
+    until a path is found that changes. ``compares``: each file is read after it was written.
     """
 
     def __init__(
@@ -79,6 +79,7 @@ class StagedLog:
         rewrite: Rewrite,
         *,
         rewrites_all: bool,
+        compares: bool = False,
     ) -> None:
         """Start with no files copied."""
         self.move_id = move_id
@@ -87,6 +88,7 @@ class StagedLog:
         self.target = target
         self.rewrite = rewrite
         self.rewrites_all = rewrites_all
+        self._compares = compares
         self.urgent = False
         self._done: set[str] = set()
         self._present: frozenset[str] = frozenset()
@@ -169,6 +171,7 @@ class StagedLog:
             ),
             rewrite,
             self._sidecars if rewrite is not None else None,
+            self._compares,
         )
         try:
             return engine.copy_log(plan, self.setting.observer)
@@ -183,6 +186,11 @@ class StagedLog:
 
 def _waits(file: LogFile) -> bool:
     return not file.path.startswith(f"{paths.SIDECAR_DIR}/") and file.opens
+
+
+def is_unstaged(name: str) -> bool:
+    """Return whether an object at a target is a log file under its own name."""
+    return name.startswith(f"{paths.LOG_DIR}/") and not name.startswith(f"{STAGING_FOLDER}/")
 
 
 def publish_staged(store: Store, files: Iterable[LogFile], move_id: str) -> None:

@@ -7,20 +7,26 @@ be copied while writers are blocked. :meth:`Crossing.round` runs each round, als
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 
-from lakeferry.engine import NOTHING_COPIED, CheckPlan, CheckTotals, CopyPlan
-from lakeferry.errors import CorruptLog, MissingFile, NotEqual, VersionNotAvailable
+from lakeferry.engine import NOTHING_COPIED, CheckPlan, CheckTotals, Compares, CopyPlan
+from lakeferry.errors import (
+    CorruptLog,
+    HashMismatch,
+    MissingFile,
+    NotEqual,
+    VersionNotAvailable,
+)
 from lakeferry.log.paths import LogFile, LogFileKind
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.log.rewrite import Absolute, Adopted
 from lakeferry.log.segment import Checkpoint, Listing, Segment
-from lakeferry.redirect import read_entry, steps
-from lakeferry.redirect.enable import log_staging
+from lakeferry.redirect import copy_comparison, read_entry, steps
+from lakeferry.redirect.enable import log_staging, move_record
 from lakeferry.redirect.entry import Data
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.storage import Store
@@ -39,6 +45,10 @@ class Crossing:
     only the rest is copied. ``guard`` is called before log files are put, and raises if the
     place doesn't belong to this move any more: a process may be paused for any time between
     two calls.
+
+    ``compares``: each file is read at both ends after it was copied, before the round ends. Files
+    that versions up to ``compared_version`` name were compared by an earlier process. So while
+    writers are blocked, only the rest is.
     """
 
     def __init__(
@@ -52,6 +62,8 @@ class Crossing:
         *,
         resumed: bool,
         is_rest: bool = False,
+        compares: bool = False,
+        compared_version: int = -1,
     ) -> None:
         """Start with nothing copied."""
         self.move_id = move_id
@@ -62,6 +74,8 @@ class Crossing:
         self.data = data
         self.resumed = resumed
         self.is_rest = is_rest
+        self.compares = compares
+        self._compared_version = compared_version
         self.copied = NOTHING_COPIED
         self._rest: Mapping[str, Any] = {}
         self.urgent = False
@@ -78,6 +92,7 @@ class Crossing:
             move_id,
             Absolute(source.store.uri) if references else Adopted(source.store.uri),
             rewrites_all=references,
+            compares=compares,
         )
 
     def precopy(self, state: TableState) -> TableState:
@@ -101,6 +116,24 @@ class Crossing:
 
     def round(self, listing: Listing, before: int | None = None) -> None:
         """Copy all versions up to the newest, or those before ``before``."""
+        try:
+            self._round(listing, before)
+        except HashMismatch as wrong:
+            uri = shell_safe(self.source.store.uri)
+            wrong.remedy = (
+                f"'lakeferry redirect resume {uri}' copies what differs again, and compares it; "
+                f"'lakeferry redirect cancel {uri}' undoes the move"
+            )
+            if before is not None and log_staging.is_unstaged(str(wrong.fields.get("path"))):
+                # No process replaces it from here on, as another one may have opened the table.
+                copy = shell_safe(str(wrong.fields["uri"]))
+                wrong.remedy = (
+                    f"delete {copy}; then 'lakeferry redirect resume {uri}' writes it again, and "
+                    f"compares it; or 'lakeferry redirect cancel {uri}' undoes the move"
+                )
+            raise
+
+    def _round(self, listing: Listing, before: int | None) -> None:
         newest = listing.newest_version if before is None else before - 1
         if newest <= self.version:
             return
@@ -110,20 +143,47 @@ class Crossing:
         if any(version not in listing.commits for version in range(after + 1, newest + 1)):
             # Log cleanup has deleted commits that weren't copied; a checkpoint has their files.
             after = -1
-        segment = stretch(listing, after, newest, self.source.store.uri)
+        missing = 0
         if self.data is Data.COPY:
-            missing = self._copy(segment, again=self.resumed if self.version < 0 else after < 0)
-        else:
-            missing = 0
+            again = self.resumed if self.version < 0 else after < 0
+            for segment, compares in self._stretches(listing, after, newest, again=again):
+                missing += self._copy(segment, compares, again=again)
         self._stage.urgent = self.urgent
         self.guard()
         if before is None:
             self.look()
         self._put(listing, newest)
         self.version = newest
+        if self.compares:
+            self._compared_version = newest
+            if before is None:
+                move_record.note_compared(self.source.store, self.move_id, newest)
         if after < 0 or missing:
             # Files of older versions may be missing; those of the newest version must exist.
             self.check(listing)
+
+    def _stretches(
+        self, listing: Listing, after: int, newest: int, *, again: bool
+    ) -> Iterator[tuple[Segment, Compares]]:
+        """Yield the parts of the log to copy, and which of their objects are compared.
+
+        Objects that are at the target already are compared unless they were before.
+        """
+        uri, settled = self.source.store.uri, min(self._compared_version, newest)
+        if not self.compares:
+            yield stretch(listing, after, newest, uri), "nothing"
+            return
+        if after < 0 <= settled:
+            # What is gone of them is copied again. If this process ends before that is compared,
+            # the next one must compare it, and can't know which files these were.
+            move_record.forget_compared(self.source.store, self.move_id)
+            earliest = listing.earliest_version()
+            if again and earliest is not None and earliest <= settled:
+                yield stretch(listing, after, settled, uri), "copied"
+                move_record.note_compared(self.source.store, self.move_id, settled)
+                after = settled
+        if after < newest:
+            yield stretch(listing, after, newest, uri), "all" if again else "copied"
 
     def _tell(self, listing: Listing, newest: int) -> None:
         """Report the steps of a round. Rounds after the first copy new versions."""
@@ -149,7 +209,10 @@ class Crossing:
     def _counted(self, version: int) -> dict[str, Any]:
         """Return the number and bytes of a version's live files; older ones are copied too."""
         found = self.source.snapshot(version)
-        told = self.setting.forecasts.of_files(self.source.store, self.target, found.files)
+        forecasts, counts = self.setting.forecasts, (found.num_files, found.size_bytes)
+        told = dict(forecasts.of_files(self.source.store, self.target, found.files))
+        if self.compares:
+            told |= forecasts.of_comparison((self.source.store, self.target), *counts)
         return {"files": found.num_files, "bytes": found.size_bytes, **told}
 
     def _log_counted(self, files: Sequence[LogFile]) -> dict[str, Any]:
@@ -218,8 +281,8 @@ class Crossing:
             there.state(earliest).metadata.id == self.source.state().metadata.id
         )
 
-    def _copy(self, segment: Segment, *, again: bool) -> int:
-        """Copy the objects of a segment; return how many are missing.
+    def _copy(self, segment: Segment, compares: Compares, *, again: bool) -> int:
+        """Copy the objects of a segment, and compare some; return how many are missing.
 
         ``again``: some of them may be at the target already.
         """
@@ -232,12 +295,18 @@ class Crossing:
                 segment,
                 Adopted(self.source.store.uri),
                 again,
+                compares,
+                replaces=True,
             ),
             self.setting.observer,
         )
         self.copied = self.copied.plus(totals)
         if self.is_rest:
             self._rest = totals.counted()
+        uri = self.source.store.uri
+        copy_comparison.check_copies(
+            self.setting, totals.compared, uri, self.target.uri, Adopted(uri)
+        )
         return totals.missing_count
 
     def check(self, listing: Listing) -> None:

@@ -7,17 +7,19 @@ found out by trying.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 
 from lakeferry.errors import (
     CatalogManaged,
     InvalidInput,
+    LakeferryError,
     ObjectNotFound,
     RedirectCycle,
     RedirectTargetNotEmpty,
     StorageUnavailable,
 )
-from lakeferry.log import features, properties, timestamps
+from lakeferry.log import features, paths, properties, timestamps
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.redirect import managed_place, read_entry
 from lakeferry.redirect.enable import log_staging
@@ -34,7 +36,7 @@ from lakeferry.redirect.managed_target import ManagedTarget
 from lakeferry.redirect.no_redirect_rules import Rule
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.states import RedirectState
-from lakeferry.storage import Store
+from lakeferry.storage import Store, open_config
 from lakeferry.storage.uris import relative_name, same_place, split, without_links
 
 _CATALOG_CLEANS = (
@@ -69,6 +71,8 @@ class Request:
     empty until it has done so."""
     managed_target: ManagedTarget | None = None
     """The staging table of the move, once it is allocated."""
+    compares: bool = False
+    """Whether to read every file that is copied at both ends; ``resume`` does so, too."""
 
     @property
     def spoken(self) -> tuple[Dialect, ...]:
@@ -107,6 +111,7 @@ def entry(request: Request, versions: tuple[int, int] | None, move_id: str) -> R
             verified=request.verified,
             traced=request.data is not Data.EXISTING,
             managed=request.managed_target,
+            compares=request.compares,
         ),
     )
 
@@ -166,6 +171,37 @@ def _check_places(request: Request) -> None:
             cause="it is in the memory of one process, and is lost when the process ends",
             remedy="choose a target on disk or in an object store",
         )
+
+
+def check_not_in_a_table(setting: Setting, request: Request) -> None:
+    """Refuse a target in the folder of another table: that one's VACUUM would delete its files."""
+    if request.managed or request.data is Data.EXISTING:
+        return
+    parts = split(without_links(request.location))
+    # The folders above it are opened as the target is: nobody has been asked for access to them.
+    config = setting.open_store(request.location).config
+    folder = parts.path
+    while folder:
+        folder = folder.rpartition("/")[0]
+        outer = str(replace(parts, path=folder))
+        # Who may write to a place need not be allowed to list the folders above it.
+        found = False
+        with suppress(LakeferryError):
+            found = _has_log(open_config(replace(config, uri=outer)))
+        if found:
+            raise InvalidInput(
+                "a table can't be inside another one",
+                cause=f"{request.location} is in the folder of the table at {outer}, whose VACUUM "
+                "would delete its files",
+                remedy="choose a target that isn't in a table's folder",
+                location=request.location,
+            )
+
+
+def _has_log(store: Store) -> bool:
+    # Commits and checkpoints begin with twenty digits; another folder may have the log's name.
+    first = next(iter(store.list(f"{paths.LOG_DIR}/0")), None)
+    return first is not None and first.path[len(paths.LOG_DIR) + 1 :][:20].isdecimal()
 
 
 def _check_dialects(request: Request) -> None:

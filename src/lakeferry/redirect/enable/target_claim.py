@@ -45,6 +45,9 @@ class Claim:
         return self.table_id == other.table_id and same_place(self.source, other.source)
 
 
+_CLAIM_DECODER = msgspec.json.Decoder(Claim)
+
+
 def claim(store: Store, wanted: Claim) -> bool:
     """Claim a place; return whether an unfinished move of the same table left copies there."""
     found = check_place_free(store, wanted)
@@ -169,7 +172,7 @@ def release(store: Store, wanted: Claim) -> None:
 def read_claim(store: Store) -> Claim | None:
     """Return the claim at a place, if there is one."""
     try:
-        return msgspec.json.decode(store.get(CLAIM_FILE), type=Claim)
+        return _CLAIM_DECODER.decode(store.get(CLAIM_FILE))
     except ObjectNotFound:
         return None
     except msgspec.MsgspecError as broken:

@@ -136,6 +136,28 @@ def test_a_target_that_was_to_go_goes_even_if_the_end_was_broken_off() -> None:
     assert not disabling.disable(setting, OLD).changed
 
 
+@pytest.mark.parametrize("later", [False, True])
+def test_a_target_that_was_written_to_in_spite_of_its_lock_isnt_deleted(later: bool) -> None:
+    """A client that doesn't know the lock's feature mustn't write, and may do so all the same."""
+    store, setting = moved()
+    append(setting.log(NEW), "x.parquet")
+    done: list[int] = []
+
+    def write(_: StoreCall) -> None:
+        # READY is 4, and the way back ends at 7.
+        if f"old/_delta_log/{7:020}.json" in store.objects and not done:
+            done.append(append(setting_of(store).log(NEW), "late.parquet"))
+
+    warnings: list[str] = []
+    if later:
+        disabling.disable(setting, OLD)
+        done.append(append(setting.log(NEW), "late.parquet"))
+    telling = setting_of(FaultyStore(store, write), clock=store.clock, warn=warnings.append)
+    disabling.disable(telling, OLD, WithdrawalOptions(remove_target=True))
+    assert any(f"{NEW} isn't deleted: its version {done[0]}" in each for each in warnings), warnings
+    assert "late.parquet" in content(store.objects, NEW).names
+
+
 @pytest.mark.parametrize("index", range(4))
 def test_a_target_that_is_half_removed_is_removed_by_the_next(index: int) -> None:
     store, setting = moved()

@@ -11,6 +11,7 @@ from lakeferry.engines.rehearsed_engine import rehearsed
 from lakeferry.errors import (
     CatalogManaged,
     CatalogUnavailable,
+    CommitConflict,
     Diverged,
     Forbidden,
     InvalidInput,
@@ -33,6 +34,7 @@ from lakeferry.table.managed import Proposal, Verdict
 from tests.support.history import Append, History, Layout, SetProperties
 from tests.support.managed_worlds import (
     FIRST,
+    FIRST_PLACE,
     live_tables,
     log_by_id,
     mark_deleted,
@@ -40,9 +42,11 @@ from tests.support.managed_worlds import (
     only_table,
 )
 from tests.support.redirects import OLD, append, content, redirect_at
+from tests.support.shares import Share
 from tests.support.stored_tables import (
     NAME,
     OTHER_NAME,
+    STATE,
     KeptTable,
     StoredTableCommits,
     StoredTables,
@@ -50,7 +54,7 @@ from tests.support.stored_tables import (
     managed_request,
     managed_setting,
 )
-from tests.support.stores import DictStore
+from tests.support.stores import DictStore, FaultyStore, StoreCall
 
 PAST = History().then(Append(1), Append(1))
 READY = 4
@@ -224,6 +228,98 @@ def test_a_table_that_was_restored_gets_the_properties_that_its_catalog_requires
     assert by_name(store).state().version == version + 1
     assert not resuming.resume(managed_setting(store), OLD).changed
     assert by_name(store).state().version == version + 1
+
+
+def busy(store: DictStore, work: Callable[[int], None], times: int) -> FaultyStore:
+    """Return a store in which others ``work`` just before the catalog takes a commit of ours."""
+    done: list[int] = []
+
+    def before(call: StoreCall) -> None:
+        if call.verb == "SWAP" and STATE in call.paths and len(done) < times:
+            done.append(len(done))
+            work(done[-1])
+
+    return FaultyStore(store, before)
+
+
+def test_a_busy_writer_doesnt_keep_the_requirements_from_being_set() -> None:
+    store = moved()
+    before = only_table(store).properties
+    version = restored(store).state().version
+
+    def alter(number: int) -> None:
+        set_properties(by_name(store), owner=f"ann {number}")
+
+    setting = managed_setting(busy(store, alter, 3), clock=store.clock)
+    assert resuming.resume(setting, OLD).changed
+    assert only_table(store).properties == {**before, "owner": "ann 2"}
+    assert by_name(store).state().version == version + 4
+
+
+def test_a_writer_that_never_rests_ends_the_attempts_with_a_conflict() -> None:
+    store = moved()
+    restored(store)
+
+    def alter(number: int) -> None:
+        set_properties(by_name(store), owner=f"ann {number}")
+
+    with pytest.raises(CommitConflict) as refused:
+        resuming.resume(managed_setting(busy(store, alter, 1000), clock=store.clock), OLD)
+    assert refused.value.fields["reason"] == "metadata_changed"
+
+
+def test_nothing_follows_the_lock_of_a_way_back_that_another_process_began() -> None:
+    store = moved()
+    version = restored(store).state().version
+
+    def bring_back(_: int) -> None:
+        assert disable(store).state is RedirectState.NORMAL
+
+    resuming.resume(managed_setting(busy(store, bring_back, 1), clock=store.clock), OLD)
+    assert by_name(store).state().version == version + 1
+    assert disable(store, DROPS).changed
+    assert live_tables(store) == {}
+
+
+def test_two_processes_that_bring_a_table_back_and_drop_it_both_succeed(share: Share) -> None:
+    store = moved()
+    append(by_name(store), "x.parquet")
+    counting = FaultyStore(DictStore(store.objects, uri=store.uri), lambda _: None)
+    disabling.disable(managed_setting(counting, clock=store.clock), OLD, DROPS)
+    calls = counting.history
+    asks = next(each.index for each in calls if STATE in each.paths)
+    for index in {asks, *share.each(range(len(calls)))}:
+        both = DictStore(store.objects, uri=store.uri)
+
+        def other(call: StoreCall, index: int = index, both: DictStore = both) -> None:
+            if call.index == index:
+                disable(both, DROPS)
+
+        setting = managed_setting(FaultyStore(both, other), clock=both.clock)
+        assert disabling.disable(setting, OLD, DROPS).state is RedirectState.NORMAL
+        assert live_tables(both) == {}
+        assert "x.parquet" in content(both.objects, OLD, with_bytes=False).names
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_a_table_that_was_written_to_in_spite_of_its_lock_isnt_dropped(later: bool) -> None:
+    store, warnings = moved(), list[str]()
+    append(by_name(store), "x.parquet")
+
+    def write(_: StoreCall) -> None:
+        state = store.objects.get(f"old/_delta_log/{READY + 3:020}.json")
+        if state is not None and not done:
+            done.append(append(by_name(store), "late.parquet"))
+
+    done: list[int] = []
+    if later:
+        disable(store)
+        done.append(append(by_name(store), "late.parquet"))
+    setting = managed_setting(FaultyStore(store, write), clock=store.clock, warn=warnings.append)
+    disabling.disable(setting, OLD, DROPS)
+    assert done
+    assert any(f"isn't dropped: its version {done[0]} was" in each for each in warnings), warnings
+    assert "late.parquet" in content(store.objects, FIRST_PLACE, with_bytes=False).names
 
 
 @pytest.mark.parametrize(

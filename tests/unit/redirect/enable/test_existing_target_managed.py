@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 
@@ -33,6 +35,7 @@ from tests.support.shares import Share
 from tests.support.stored_tables import (
     NAME,
     OTHER_NAME,
+    STATE,
     StoredTables,
     managed_request,
     managed_setting,
@@ -148,47 +151,132 @@ def test_a_bring_back_that_was_broken_off_anywhere_is_ended_by_the_same_command(
         assert redirect_at(managed_setting(store), COPY) is None
 
 
-def test_what_was_written_while_changes_come_back_is_not_passed_over_in_silence() -> None:
-    store, warnings = written_by_name(), list[str]()
-    home = f"{COPY.removeprefix(f'{WORLD}/')}/_delta_log/"
+HOME_LOG = f"{COPY.removeprefix(f'{WORLD}/')}/_delta_log/"
 
-    def write(call: StoreCall) -> None:
-        if call.verb == "PUT_IF_ABSENT" and call.paths[0].startswith(home) and not late:
-            late.append("late.parquet")
-            append(opened(managed_setting(store)).log(FIRST_PLACE), "late.parquet")
 
-    late: list[str] = []
-    setting = managed_setting(FaultyStore(store, write), clock=store.clock, warn=warnings.append)
-    disabling.disable(setting, COPY, BRINGS)
+def late(store: DictStore, number: int) -> None:
+    """Write to the managed table by its name."""
+    append(opened(managed_setting(store)).log(FIRST_PLACE), f"late{number}.parquet")
+
+
+def written_late(store: DictStore, write: Callable[[int], None]) -> tuple[FaultyStore, list[str]]:
+    """Return a store in which somebody writes just before each commit at the copy."""
+    done: list[str] = []
+
+    def before(call: StoreCall) -> None:
+        path = call.paths[0]
+        if call.verb == "PUT_IF_ABSENT" and re.fullmatch(rf"{HOME_LOG}\d{{20}}\.json", path):
+            done.append(path)
+            write(len(done))
+
+    return FaultyStore(store, before), done
+
+
+def bring(store: DictStore, over: Store, options: WithdrawalOptions = BRINGS) -> list[str]:
+    """End the redirect of the copy; return the warnings about what wasn't brought back."""
+    warnings: list[str] = []
+    setting = managed_setting(over, clock=store.clock, warn=warnings.append)
+    disabling.disable(setting, COPY, options)
+    return [each for each in warnings if "brought back" in each]
+
+
+def late_names(store: DictStore) -> list[str]:
     names = content(store.objects, COPY, with_bytes=False).names
-    assert ("new.parquet" in names, "late.parquet" in names) == (True, False)
-    assert any("versions that weren't brought back: 6" in each for each in warnings), warnings
+    return [name for name in names if name.startswith("late")]
 
 
-def test_who_asks_too_late_for_changes_is_told_that_they_stay() -> None:
-    def disable(store: DictStore, over: Store, *options: WithdrawalOptions) -> list[str]:
-        warnings: list[str] = []
-        setting = managed_setting(over, clock=store.clock, warn=warnings.append)
-        disabling.disable(setting, COPY, *options)
-        return [each for each in warnings if "brought back" in each]
+@pytest.mark.parametrize("commit", [1, 2])
+def test_what_was_written_while_changes_come_back_comes_back_too(commit: int) -> None:
+    store = written_by_name()
+    over, commits = written_late(store, lambda at: late(store, at) if at == commit else None)
+    assert bring(store, over) == []
+    assert late_names(store) == [f"late{commit}.parquet"]
+    # The changes, DROPPING, the rest, NORMAL.
+    assert len(commits) == 4
 
-    def dropping(*options: WithdrawalOptions) -> DictStore:
-        for index in range(200):
-            store = written_by_name()
-            with suppress(Stopped):
-                disable(store, FaultyStore(store, at(index, Fault.STOP_AFTER)), *options)
-            redirect = redirect_at(managed_setting(store), COPY)
-            if redirect is not None and redirect.state is RedirectState.DROPPING:
-                return store
-        raise AssertionError
 
-    store = dropping()
-    (told,) = disable(store, store, BRINGS)
-    assert FIRST_PLACE in told
-    # What was asked for in time has come back, or wasn't asked for.
+def test_what_comes_too_late_is_told() -> None:
+    store = written_by_name()
+    over, _ = written_late(store, lambda at: late(store, at))
+    (told,) = bring(store, over)
+    assert f"unity:{NAME} has versions that weren't brought back: 8 to 9" in told
+    assert late_names(store) == ["late1.parquet", "late2.parquet"]
+    assert redirect_at(managed_setting(store), COPY) is None
+
+
+def test_a_rest_that_cant_be_brought_ends_the_redirect_and_is_told() -> None:
+    store = written_by_name()
+
+    def write(number: int) -> None:
+        if number == 2:
+            late(store, number)
+            store.delete_many([f"managed/{FIRST}/late2.parquet"])
+
+    (told,) = bring(store, written_late(store, write)[0])
+    assert "weren't brought back: 6 (" in told
+    assert late_names(store) == []
+    assert "new.parquet" in content(store.objects, COPY, with_bytes=False).names
+    assert redirect_at(managed_setting(store), COPY) is None
+
+
+def dropping(*options: WithdrawalOptions) -> DictStore:
+    """Return a world in which a process died just after DROPPING, and a row came later."""
+    for index in range(200):
+        store = written_by_name()
+        with suppress(Stopped):
+            bring(store, FaultyStore(store, at(index, Fault.STOP_AFTER)), *options)
+        redirect = redirect_at(managed_setting(store), COPY)
+        if redirect is not None and redirect.state is RedirectState.DROPPING:
+            late(store, 1)
+            return store
+    raise AssertionError
+
+
+def test_the_rest_is_brought_by_whoever_ends_the_redirect() -> None:
     store = dropping(BRINGS)
-    assert disable(store, store, BRINGS) == []
-    assert disable(written := dropping(), written) == []
+    assert bring(store, store) == []
+    assert late_names(store) == ["late1.parquet"]
+    store, warnings = dropping(BRINGS), list[str]()
+    resuming.resume(managed_setting(store, warn=warnings.append), COPY)
+    assert [each for each in warnings if "brought back" in each] == []
+    assert late_names(store) == ["late1.parquet"]
+    # Asked for in the last moment.
+    store = dropping(WithdrawalOptions())
+    assert bring(store, store) == []
+    names = content(store.objects, COPY, with_bytes=False).names
+    assert {"new.parquet", "late1.parquet"} <= set(names)
+
+
+@pytest.mark.parametrize("writes", [False, True])
+def test_two_processes_that_bring_changes_back_both_succeed(share: Share, writes: bool) -> None:
+    """The second one begins and ends at some call of the first, perhaps just after a late row."""
+    counting = FaultyStore(store := written_by_name(), lambda _: None)
+    past = store.objects
+    assert bring(store, counting) == []
+    calls = counting.history
+    asks = next(each.index for each in calls if STATE in each.paths)
+    for index in {asks, *share.each(range(len(calls)))}:
+        store = DictStore(past, uri=WORLD)
+
+        def other(call: StoreCall, index: int = index, store: DictStore = store) -> None:
+            if call.index == index and redirect_at(managed_setting(store), COPY) is not None:
+                if writes:
+                    late(store, 1)
+                bring(store, store)
+
+        assert bring(store, FaultyStore(store, other)) == []
+        assert redirect_at(managed_setting(store), COPY) is None
+        assert "new.parquet" in content(store.objects, COPY, with_bytes=False).names
+
+
+def test_a_bring_back_can_be_given_up_in_the_middle() -> None:
+    store = dropping(BRINGS)
+    (told,) = bring(store, store, WithdrawalOptions())
+    assert "weren't brought back: 6;" in told
+    assert late_names(store) == []
+    # Who has never asked for the changes isn't told of them.
+    store = dropping(WithdrawalOptions())
+    assert bring(store, store, WithdrawalOptions()) == []
 
 
 def test_a_plan_says_the_same() -> None:
