@@ -165,6 +165,7 @@ OTHER_WRITES: dict[str, tuple[Write, list[int]]] = {
     "VACUUM": (lambda s, p: s.sql(f"VACUUM '{p}' RETAIN 0 HOURS").collect(), AT_TARGET),
     "RESTORE": (lambda s, p: s.sql(f"RESTORE delta.`{p}` TO VERSION AS OF 1"), ROWS),
     "ALTER": (lambda s, p: s.sql(f"ALTER TABLE delta.`{p}` ADD COLUMN more INT"), AT_TARGET),
+    "catalog.truncateTable": (lambda s, p: s.catalog.truncateTable(f"delta.`{p}`"), []),
     "REPLACE": (
         lambda s, p: s.sql(
             f"CREATE OR REPLACE TABLE delta.`{p}` USING delta AS SELECT {NEW}L AS id"

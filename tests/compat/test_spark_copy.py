@@ -31,6 +31,7 @@ from lakeferry.log.rewrite import Absolute, Adopted, Rewrite, Unchanged
 from lakeferry.storage import Store, StoreConfig, open_store
 from lakeferry.table import DeltaLog
 from tests.support import components
+from tests.support.corrupting import flipped
 from tests.support.history import (
     Append,
     Change,
@@ -209,6 +210,32 @@ def test_a_repeated_copy_leaves_alone_what_is_there(engine: Engine, tmp_path: Pa
     assert again.objects == len({vector, file, *names[-3:]})
     assert again.skipped == first.objects - again.objects
     assert tree(target) == whole
+
+
+def test_both_ends_are_read_as_one_process_reads_them(engine: Engine, tmp_path: Path) -> None:
+    source = HISTORIES["V2 in Parquet"].write(open_store(str(tmp_path / "source")))
+    told = []
+    for number, each in enumerate((engine, LocalEngine())):
+        target = open_store(str(tmp_path / f"target {number}"))
+        plan = plan_of(source, target)
+        first = each.copy(replace(plan, compares="copied"))
+        wrong, missing, lost, *_ = (info.path for info in target.list(""))
+        right = target.get(wrong)
+        target.put(wrong, flipped(right))
+        target.delete_many([missing])
+        data = source.get(lost)
+        source.delete_many([lost])
+        both = replace(plan, compares="all", resumed=True)
+        other, again = each.copy(both), each.copy(replace(both, replaces=True))
+        assert target.get(wrong) == right
+        source.put(lost, data)
+        told.append((first, other, again))
+    assert told[0] == told[1]
+    first, other, again = told[0]
+    assert (first.compared.objects, first.compared.unequal_count) == (first.objects, 0)
+    assert (other.compared.unequal_count, other.compared.unread_count, other.objects) == (1, 1, 1)
+    assert (again.compared.replaced_count, again.objects) == (1, 1)
+    assert again.skipped == first.objects - 1
 
 
 def test_tasks_share_a_limit(spark: SparkSession, tmp_path: Path) -> None:
@@ -405,9 +432,12 @@ KILLED = (
 def test_a_driver_that_is_killed_leaves_a_copy_that_can_be_completed(
     tmp_path: Path, share: Share
 ) -> None:
-    """A run takes its share: each case starts two drivers, and what they drive."""
+    """A run takes its share, after five cases of `test_redirect_killed_on_spark.py`.
+
+    Each case starts two drivers, and what they drive.
+    """
     components.require("spark-jars")
-    for number, (kind, planned_here_bytes) in enumerate(share.each(KILLED)):
+    for number, (kind, planned_here_bytes) in enumerate(share.each(KILLED, before=5)):
         folder = tmp_path / str(number)
         folder.mkdir()
         _killed_and_completed(kind, planned_here_bytes, folder)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import select
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,7 @@ from lakeferry.engine import (
     RewritePlan,
     Volume,
 )
+from lakeferry.engines.spark.tasks.counters import Counters, kept
 from lakeferry.log import file_actions
 from lakeferry.storage import Store, open_store
 from tests.unit.engines.test_file_rewrite import column, metadata, put
@@ -32,17 +34,54 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 SIZE = 80 * 1024 * 1024
-"""Ten pieces; a task reads a few hundred megabytes per second."""
+"""Ten pieces."""
 
 
 @pytest.fixture
-def engine(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
-    from lakeferry.engines.spark import job_progress
+def engine(spark: SparkSession) -> Iterator[Engine]:
     from lakeferry.engines.spark.spark_engine import SparkEngine
 
-    monkeypatch.setattr(job_progress, "_EVERY_S", 0.005)
     with SparkEngine() as engine:
         yield engine
+
+
+@pytest.fixture
+def gate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A pipe at which a task waits inside its first large file, until somebody opens it."""
+    from lakeferry.engines.spark import spark_session
+
+    gate = str(tmp_path / "gate")
+    os.mkfifo(gate)
+
+    # Spark sends classes that aren't on the top level of a module by their values.
+    class GatedCounters(Counters):
+        @contextmanager
+        def slot(self, number: int) -> Iterator[Callable[[int, int], None]]:
+            waited = False
+
+            with Counters.slot(self, number) as keep:
+
+                def wait(size_bytes: int, objects: int) -> None:
+                    nonlocal waited
+                    if waited or not size_bytes or objects:
+                        keep(size_bytes, objects)
+                        return
+                    opened = os.open(gate, os.O_RDONLY | os.O_NONBLOCK)
+                    keep(size_bytes, objects)
+                    assert select.select([opened], [], [], 60)[0], "nobody saw the progress"
+                    os.close(opened)
+                    waited = True
+
+                yield wait
+
+    @contextmanager
+    def gated() -> Iterator[Counters | None]:
+        with kept() as counters:
+            assert counters
+            yield GatedCounters(counters.path)
+
+    monkeypatch.setattr(spark_session, "kept", gated)
+    return gate
 
 
 @pytest.fixture
@@ -93,16 +132,23 @@ def test_progress_moves_inside_a_large_file(
     work: Callable[[Engine, Store, Path, Observer], int],
     engine: Engine,
     store: Store,
+    gate: str,
     tmp_path: Path,
 ) -> None:
     told: list[tuple[int, int]] = []
-    size = work(engine, store, tmp_path, lambda _, done, total: told.append((done, total)))
+
+    def observe(_what: str, done: int, total: int) -> None:
+        if 0 < done < total and all(before == 0 for before, _ in told):
+            # The task goes on only now.
+            os.close(os.open(gate, os.O_WRONLY))
+        told.append((done, total))
+
+    size = work(engine, store, tmp_path, observe)
     assert told == sorted(told)
     assert told[0] == (0, size)
     assert told[-1] == (size, size)
     # Of two files that are compared, the whole first one isn't inside either.
-    inside = {done for done, _ in told if 0 < done < size and done != SIZE}
-    assert inside
+    assert {done for done, _ in told if 0 < done < size and done != SIZE}
 
 
 def test_progress_moves_inside_a_large_object_of_a_transfer(

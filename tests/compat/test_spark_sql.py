@@ -20,7 +20,7 @@ from lakeferry.spark.redirected_path import NewPlace
 from lakeferry.spark.sql_tokens import path_of
 from lakeferry.spark.statement_rewrite import edited, parse_statement
 from lakeferry.spark.statement_tables import Relation
-from tests.support.moved_session import MANY, Moved, moved_session
+from tests.support.moved_session import FOLLOWED, MANY, Moved, moved_session
 from tests.support.redirected_tables import MOVED_ON, ROWS, content, create, rows
 
 if TYPE_CHECKING:
@@ -35,29 +35,6 @@ def moved(
 ) -> Iterator[Moved]:
     with moved_session(spark, tmp_path_factory.mktemp("moved")) as found:
         yield found
-
-
-# Each statement reads all rows of the table {t}, at {p}.
-FOLLOWED = [
-    "WITH {t} AS (SELECT * FROM {t}) SELECT * FROM {t}",
-    "SELECT * FROM (WITH x AS (SELECT * FROM {t}) SELECT * FROM x)",
-    "SELECT * FROM range(11) WHERE id IN (WITH {t} AS (SELECT * FROM {t}) SELECT id FROM {t})",
-    "SELECT * FROM ({t})",
-    "SELECT * FROM ({t} JOIN {t} b USING (id))",
-    "FROM {t} |> WHERE {t}.id >= 0",
-    "TABLE {t}",
-    "SELECT /*+ BROADCAST({t}) */ {t}.id FROM {t} TABLESAMPLE (99 ROWS) -- all",
-    "SELECT id FROM {t} WHERE id > 0 UNION SELECT min(id) FROM (SELECT * FROM {t}) x",
-    "EXECUTE IMMEDIATE 'SELECT * FROM {t}'",
-    "EXECUTE IMMEDIATE 'SELECT * ' || 'FROM {t}'",
-    "BEGIN IF EXISTS (SELECT 1 FROM {t} WHERE id = 10) THEN SELECT * FROM {t}; END IF; END",
-    "SELECT * FROM IDENTIFIER('{t}')",
-    "SELECT * FROM IDENTIFIER(lower('{t}')) AS x WHERE x.id >= 0",
-    "SELECT '😀' AS smile, delta.`{p}`.id FROM delta.`{p}`",
-    "SELECT {s}.{t}.id FROM {t} WHERE spark_catalog.{s}.{t}.id >= 0",
-    "SELECT {s}.{t}.* FROM {s}.{t} ORDER BY {s}.{t}.id",
-    "SELECT `{p}`.id FROM delta.`{p}`",
-]
 
 
 def test_a_query_is_followed_however_it_names_a_table(moved: Moved) -> None:

@@ -13,7 +13,7 @@ from lakeferry.errors import RedirectNotFollowed
 from lakeferry.spark import session_clients
 from lakeferry.spark.client import Client
 from tests.support.moved_session import MANY, Moved, moved_session
-from tests.support.redirected_tables import MOVED_ON, content, rows
+from tests.support.redirected_tables import MOVED_ON, content, create, rows
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -193,3 +193,37 @@ def test_the_catalog_describes_the_table_where_it_is(moved: Moved, session: Spar
         columns = session.catalog.listColumns(*given)
         assert [column.name for column in columns] == ["id", "more"]
     assert session.catalog.getTableProperties("locked")["a"] == "b"
+
+
+def test_the_place_of_a_new_table_may_be_a_property_or_an_option(
+    moved: Moved, session: SparkSession, tmp_path: Path
+) -> None:
+    """Whether it is replaced or only named, nothing is written to the old place."""
+    from delta.tables import DeltaTable
+
+    places = create(tmp_path, "apart")
+    places.move(mode="writer-only", dialects=("rfc",))
+    path, before = str(places.source), content(places.source)
+    session.conf.set("spark.sql.sources.default", "delta")
+    new = session.range(90, 91)
+    acts: list[Callable[[], object]] = [
+        lambda: new.writeTo("made").tableProperty("location", path).createOrReplace(),
+        lambda: new.writeTo("made").using("delta").option("path", value=path).createOrReplace(),
+        lambda: new.writeTo("made").using("delta").options(PATH=path).createOrReplace(),
+        lambda: session.catalog.createTable("made", source="delta", PATH=path),
+        lambda: session.sql(f"CREATE TABLE made (id BIGINT) OPTIONS (PATH '{path}')"),
+        lambda: (
+            DeltaTable.create(session)
+            .tableName("made")
+            .property("location", path)
+            .addColumn("id", "BIGINT")
+            .execute()
+        ),
+    ]
+    for act in acts:
+        act()
+        (detail,) = moved.views().sql("DESCRIBE DETAIL made").collect()
+        assert detail.location == f"file:{places.target}"
+        session.sql("DROP TABLE made")
+    assert content(places.source) == before
+    assert session.read.load(path).count() == 1

@@ -25,8 +25,8 @@ Spark connector.
 A no-redirect rule for the session's ``spark.app.name`` is obeyed: the session stays at the
 source, and commits only operations that the rule allows.
 
-Spark Connect isn't supported: its client has no driver that can resolve a relative path or a
-table of the catalog. With Spark Connect, use the place that ``lakeferry.resolve`` returns.
+A session of Spark Connect (Databricks, ``pyspark-client``, ``SparkSession.builder.remote``) follows
+redirects, too: in the plans that it sends. docs/spark.md says what differs.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from delta.tables import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
 
-    from lakeferry.spark.client import Client
+    from lakeferry.spark.session_tables import SessionTables
 
 __all__ = ["for_path", "install", "read", "uninstall", "write"]
 
@@ -57,6 +57,8 @@ def read(
     reader = spark.read.format("delta").options(**options)
     if place is None or not place.name:
         return reader.load(path if place is None else place.path)
+    if _is_connect(spark):
+        return reader.options(**place.read_options).table(place.identifier)
     from lakeferry.spark.named_table_access import read_by_name
 
     return read_by_name(reader, place)
@@ -83,6 +85,9 @@ def write(
     if place is None or not place.name:
         writer.save(path if place is None else place.path)
         return
+    if _is_connect(frame.sparkSession):
+        writer.saveAsTable(place.identifier)
+        return
     from lakeferry.spark.named_table_access import write_by_name
 
     write_by_name(writer, place)
@@ -97,6 +102,8 @@ def for_path(
     place = _client(spark, storage_options).moved_path(path)
     if place is None or not place.name:
         return DeltaTable.forPath(spark, path if place is None else place.path)
+    if _is_connect(spark):
+        return DeltaTable.forName(spark, place.newest(path))
     from lakeferry.spark.named_table_access import named_delta_table
 
     table: DeltaTable = named_delta_table(DeltaTable, spark, place.newest(path))
@@ -113,7 +120,11 @@ def install(session: SparkSession, *, storage_options: Mapping[str, str] | None 
     Unless it is set already, this also enables Delta's own option to follow writer-only
     redirects, which covers tables that views and functions of the JVM name.
     """
-    _refuse_connect(session)
+    if _is_connect(session):
+        from lakeferry.spark import connect_session
+
+        connect_session.add_connect_client(session, storage_options or {})
+        return
     from lakeferry.spark import patches
 
     patches.add_client(session, storage_options or {})
@@ -121,14 +132,21 @@ def install(session: SparkSession, *, storage_options: Mapping[str, str] | None 
 
 def uninstall(session: SparkSession) -> None:
     """Restore a session; after the last one, PySpark's classes are restored, too."""
-    _refuse_connect(session)
+    if _is_connect(session):
+        from lakeferry.spark import connect_session
+
+        connect_session.remove_connect_client(session)
+        return
     from lakeferry.spark import patches
 
     patches.remove_client(session)
 
 
-def _client(spark: SparkSession, storage_options: Mapping[str, str] | None) -> Client:
-    _refuse_connect(spark)
+def _client(spark: SparkSession, storage_options: Mapping[str, str] | None) -> SessionTables:
+    if _is_connect(spark):
+        from lakeferry.spark import connect_session
+
+        return connect_session.connect_client(spark, storage_options)
     from lakeferry.spark import session_clients
     from lakeferry.spark.client import Client
 
@@ -137,20 +155,26 @@ def _client(spark: SparkSession, storage_options: Mapping[str, str] | None) -> C
     return Client(spark, storage_options)
 
 
-def _refuse_connect(session: Any) -> None:
-    """Refuse a session that has no driver in this process."""
+def _is_connect(session: Any) -> bool:
+    """Return True for a session of Spark Connect; refuse what is no session at all."""
     try:
         from pyspark.sql import SparkSession
     except ModuleNotFoundError as missing:
+        if not (missing.name or "").startswith(("pyspark", "py4j")):
+            raise
         raise InvalidInput(
             "PySpark isn't installed",
             cause=str(missing),
             remedy="pip install 'lakeferry[spark]'",
         ) from missing
-    if not isinstance(session, SparkSession) or "connect" in type(session).__module__:
+    if type(session).__module__ == "pyspark.sql.connect.session":
+        return True
+    if not isinstance(session, SparkSession):
         raise InvalidInput(
             f"{type(session).__name__} of {type(session).__module__} isn't a session that "
             "Lakeferry can use",
-            cause="Lakeferry needs a session whose driver runs in this process",
+            cause="Lakeferry needs a session of PySpark, with a driver in this process or with "
+            "Spark Connect",
             remedy="read the place that lakeferry.resolve(path) returns",
         )
+    return False

@@ -6,36 +6,32 @@ without us.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-
-from lakeferry.errors import RedirectNotFollowed
 from lakeferry.spark import stored_sql, table_locations
+from lakeferry.spark.jvm_refusals import JVM_SAYS_NO
 from lakeferry.spark.redirected_path import (
     NewPlace,
+    computed_when_it_runs,
     needs_a_path,
+    not_followed,
 )
 from lakeferry.spark.session_tables import SessionTables
 from lakeferry.spark.sql_tokens import (
-    parse_name,
     path_of,
     spell_path,
     tokens,
 )
+from lakeferry.spark.statement_parameters import bound_text, parameters_in
 from lakeferry.spark.statement_rewrite import Parsed, TextEdit, edited, parse_statement, tables_read
 from lakeferry.spark.statement_tables import Relation, RelationPlace
-from lakeferry.spark.stored_sql import StoredSql
+from lakeferry.spark.stored_sql import SqlFunction, StoredSql
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_JVM_SAYS_NO = (Py4JError, PySparkException)
-_PARAMETER = re.compile(r"\?|(?<!:):\w")
 _Names = tuple[tuple[str, ...], ...]
 """The possible readings of a name, as parts."""
 
@@ -73,7 +69,7 @@ class _Script:
     def check_name(self, relation: Relation) -> None:
         """Refuse a name without a schema if the script may change the current schema."""
         if self.changes_namespace and any(len(name) == 1 for name in relation.names):
-            raise _unknown(".".join(relation.names[0]))
+            raise computed_when_it_runs(".".join(relation.names[0]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +85,11 @@ class Client(SessionTables):
         Raises :class:`~lakeferry.errors.RedirectNotFollowed` if the statement would read a
         redirected table at its old place.
         """
-        return self._followed(text, args, None, is_checked_later=is_checked_later)
+        bound = self._bound(text, args)
+        if bound is None:
+            return self._followed(text, args, None, is_checked_later=is_checked_later)
+        followed = self._followed(bound, None, None, is_checked_later=is_checked_later)
+        return replace(followed, text=text, args=args) if followed.text == bound else followed
 
     def _followed(
         self,
@@ -105,26 +105,26 @@ class Client(SessionTables):
         ``is_inner`` marks a text that ``EXECUTE IMMEDIATE`` or a cursor runs, as a part of
         ``script`` if there is one. Its parameters get their values later.
         """
-        parsed = parse_statement(self.spark, text)
+        parsed = self._parsed(text, args)
         if parsed is None:
+            if is_inner and parameters_in(tokens(text)):
+                # With their values, Spark may understand it.
+                raise computed_when_it_runs(text)
             # Spark reports what is wrong with the text. If it accepts it, the result is checked.
             return Followed(text, args, is_query=True)
         if is_inner:
             _refuse_parameters(parsed)
         is_later = is_checked_later and parsed.statement.is_query
         script = self._script_of(parsed, text, script)
-        replaced, known = set[int](), set[str]()
+        known = set[str]()
         moved: dict[tuple[Any, ...], NewPlace] = {}
         looked_up: dict[Relation, tuple[_Names, str, NewPlace | None]] = {}
         edits: list[TextEdit] = []
         for relation in parsed.statement.relations:
             if script is not None:
                 script.check_name(relation)
-            position = self._parameter(parsed, relation, args)
             if relation.place in (RelationPlace.STATEMENT, RelationPlace.CURSOR):
-                found = self._edits_of_statement(parsed, relation, args, script)
-                replaced |= {position} if found and position is not None else set()
-                edits += found
+                edits += self._edits_of_statement(parsed, relation, args, script)
                 continue
             same = relation
             if relation.place is not RelationPlace.COMPUTED and (relation.names or relation.path):
@@ -135,14 +135,12 @@ class Client(SessionTables):
             if place is None:
                 self._check_views(names, is_text_only=is_later)
                 continue
-            if position is not None:
-                replaced.add(position)
             views = parsed.statement.views if script is None else script.views
             found = parsed.edits(relation, place, self._whole_name(relation))
             if not found and place.name and relation.place is RelationPlace.STRING:
                 raise needs_a_path(name, place, "this statement")
             if not found or name.lower() in views:
-                raise _not_followed(name, place)
+                raise not_followed(name, place)
             if relation.names or relation.path is not None:
                 moved[_key(relation)] = place
             edits += found
@@ -150,8 +148,7 @@ class Client(SessionTables):
         if edits:
             self._check_changed(changed, moved)
         self._check_functions(parsed.statement.functions, known, is_text_only=is_later)
-        if replaced:
-            args = [value for at, value in enumerate(args) if at not in replaced]
+        args = without_replaced(parsed, edits, args)
         return Followed(changed, args, parsed.statement.is_query, frozenset(known))
 
     def _script_of(self, parsed: Parsed, text: str, around: _Script | None) -> _Script | None:
@@ -178,8 +175,8 @@ class Client(SessionTables):
 
     def check_view(self, name: str, frame: DataFrame) -> None:
         """Refuse a view, or a data frame that uses it, if the view reads an old place."""
-        parts = parse_name(name)
-        if parts is not None and table_locations.is_view(self.spark, parts):
+        parts = self.parts_of(name)
+        if parts is not None and self._is_view(parts):
             self._check_view(parts)
             self.check_read(frame)
 
@@ -203,7 +200,7 @@ class Client(SessionTables):
     def _check_views(self, names: _Names, *, is_text_only: bool) -> None:
         """Raise an error if a view reads a redirected table at its old place."""
         for name in names:
-            if not name or not table_locations.is_view(self.spark, name):
+            if not name or not self._is_view(name):
                 continue
             self._check_view(name)
             if not is_text_only:
@@ -213,7 +210,7 @@ class Client(SessionTables):
     def _check_functions(self, functions: Set[str], known: Set[str], *, is_text_only: bool) -> None:
         """Raise an error if a function in SQL reads a redirected table at its old place."""
         for name in sorted(functions):
-            function = stored_sql.function(self.spark, name)
+            function = self._stored_function(name)
             if function is None:
                 continue
             self._check_stored(function.body)
@@ -223,7 +220,7 @@ class Client(SessionTables):
                 self._check_analysed(function.call, known)
 
     def _check_view(self, name: tuple[str, ...]) -> None:
-        stored = stored_sql.view(self.spark, name)
+        stored = self._stored_view(name)
         if stored is not None:
             self._check_stored(stored)
 
@@ -233,25 +230,27 @@ class Client(SessionTables):
         If delta-spark follows a redirect itself, only this check finds that the target was
         replaced: the plan has only the place that is read.
         """
-        parsed = parse_statement(self.spark, stored.query)
+        parsed = self._parsed(stored.query)
         for relation in parsed.statement.relations if parsed else ():
             assert parsed is not None
             names, path = self._named(parsed, relation, None, None)
             names = tuple(stored.qualified(name) for name in names)
-            _, place = self._looked_up(names, path, relation.operations, set())
+            name, place = self._looked_up(names, path, relation.operations, set())
             if place is None:
                 self._check_views(names, is_text_only=True)
+            else:
+                self._check_stored_name(name, names, place)
         if parsed is not None:
             self._check_functions(parsed.statement.functions, frozenset(), is_text_only=True)
 
     def _check_part(self, parsed: Parsed, text: str) -> None:
         """Raise an error if a text that a script runs changes the meaning of later names."""
         if parsed.statement.changes_namespace:
-            raise _unknown(text)
+            raise computed_when_it_runs(text)
         for view in parsed.statement.views:
             place = self._moved((view,), ())
             if place is not None:
-                raise _not_followed(view, place)
+                raise not_followed(view, place)
 
     def _check_created(self, parsed: Parsed, script: _Script) -> None:
         """Raise an error if a script creates a view, function or name that leads to an old place.
@@ -260,7 +259,7 @@ class Client(SessionTables):
         """
         found = [(parsed, relation) for relation in parsed.statement.renamed]
         for query in parsed.statement.created_functions:
-            body = parse_statement(self.spark, query)
+            body = self._parsed(query)
             if body is not None:
                 found += [(body, relation) for relation in body.statement.relations]
                 self._check_functions(body.statement.functions, frozenset(), is_text_only=False)
@@ -268,7 +267,7 @@ class Client(SessionTables):
             names, path = self._named(text, relation, None, script)
             name, place = self._looked_up(names, path, relation.operations, set())
             if place is not None:
-                raise _not_followed(name, place)
+                raise not_followed(name, place)
             self._check_views(names, is_text_only=False)
 
     def _check_analysed(self, query: str, known: Set[str]) -> None:
@@ -283,16 +282,16 @@ class Client(SessionTables):
                 continue
             found = self._resolve(place, ())
             if found is not None and found.redirected:
-                raise _not_followed(path, self._new_place(found, path))
+                raise not_followed(path, self._new_place(found, path))
 
     def _check_changed(self, text: str, moved: Mapping[tuple[Any, ...], NewPlace]) -> None:
         """Check with Spark's parser that each moved table is named at its new place."""
-        again = parse_statement(self.spark, text)
+        again = self._parsed(text)
         left = None if again is None else [_key(each) for each in again.statement.relations]
         for key, place in moved.items():
             name = ".".join(key[0][0]) if key[0] else str(key[1])
             if left is None or (key in left and (place.name or name != place.path)):
-                raise _not_followed(name, place)
+                raise not_followed(name, place)
 
     def _named(
         self, parsed: Parsed, relation: Relation, args: Any, script: _Script | None
@@ -303,9 +302,9 @@ class Client(SessionTables):
             value = self._evaluated(parsed, relation, args, script)
             if relation.literal == "table_changes_by_path":
                 return (), value
-            names = () if value is None else (parse_name(value) or (),)
+            names = () if value is None else (self.parts_of(value) or (),)
         elif relation.place is RelationPlace.STRING and relation.literal is not None:
-            names = (parse_name(relation.literal) or (),)
+            names = (self.parts_of(relation.literal) or (),)
         elif relation.place is RelationPlace.STRING and path is None:
             path = parsed.option_path(relation)
         return names, path
@@ -332,7 +331,7 @@ class Client(SessionTables):
         """Return the name of a table with its schema and catalog; empty for a path."""
         if len(relation.names) != 1 or path_of(relation.names[0]) is not None:
             return ()
-        return table_locations.qualified(self.spark, relation.names[0])
+        return self._qualified(relation.names[0])
 
     def _edits_of_statement(
         self, parsed: Parsed, relation: Relation, args: Any, script: _Script | None
@@ -348,7 +347,7 @@ class Client(SessionTables):
             return []
         edits = parsed.edit_statement(relation, followed.text)
         if not edits:
-            raise _unknown(parsed.text)
+            raise computed_when_it_runs(parsed.text)
         return edits
 
     def _parameter(self, parsed: Parsed, relation: Relation, args: Any) -> int | None:
@@ -367,22 +366,51 @@ class Client(SessionTables):
         """Return the value of an expression; ``None`` if Spark will raise an error for it."""
         expression = parsed.expression(relation)
         if expression is None:
-            raise _unknown(parsed.text)
+            raise computed_when_it_runs(parsed.text)
         position = self._parameter(parsed, relation, args)
         if script is not None and any(each.is_name for each in tokens(expression)):
             # The name may be a variable of the script, or a session variable that the script hides.
-            raise _unknown(expression)
+            raise computed_when_it_runs(expression)
         if position is not None:
             value = args[position]
         elif "?" in expression and isinstance(args, list | tuple):
-            raise _unknown(expression)
+            raise computed_when_it_runs(expression)
         else:
-            named = None if isinstance(args, list | tuple) else args
-            try:
-                value = self.spark.sql(f"SELECT {expression}", args=named).collect()[0][0]
-            except _JVM_SAYS_NO:
-                return None
+            value = self._value_of(expression, None if isinstance(args, list | tuple) else args)
         return value if isinstance(value, str) else None
+
+    # --- What a session of another kind is asked in another way (spark/connect_client.py) ---
+
+    def _bound(self, text: str, args: Any) -> str | None:
+        """Return a text with its arguments in it; ``None`` if Spark parses it without them."""
+        return bound_text(self.spark, text, args)
+
+    def _parsed(self, text: str, args: Any = None) -> Parsed | None:
+        """Return the tables of a text; ``None`` if Spark will report what is wrong with it."""
+        del args  # Values that Spark's parser needs are in the text.
+        return parse_statement(self.spark, text)
+
+    def _is_view(self, name: Sequence[str]) -> bool:
+        return table_locations.is_view(self.spark, name)
+
+    def _qualified(self, name: Sequence[str]) -> tuple[str, ...]:
+        return table_locations.qualified(self.spark, name)
+
+    def _stored_view(self, name: Sequence[str]) -> StoredSql | None:
+        return stored_sql.view(self.spark, name)
+
+    def _stored_function(self, name: str) -> SqlFunction | None:
+        return stored_sql.function(self.spark, name)
+
+    def _check_stored_name(self, name: str, names: _Names, place: NewPlace) -> None:
+        """Check a table that moved, and that a stored text names: by the analysed plan, later."""
+
+    def _value_of(self, expression: str, named: Any) -> Any:
+        """Return the value of an expression; ``None`` if Spark will raise an error for it."""
+        try:
+            return self.spark.sql(f"SELECT {expression}", args=named).collect()[0][0]
+        except JVM_SAYS_NO:
+            return None
 
 
 def _key(relation: Relation) -> tuple[Any, ...]:
@@ -390,17 +418,16 @@ def _key(relation: Relation) -> tuple[Any, ...]:
     return relation.names, relation.path, relation.place, relation.literal
 
 
-def _not_followed(table: str, place: NewPlace) -> RedirectNotFollowed:
-    shown = place.identifier if place.name else place.path
-    return RedirectNotFollowed(
-        f"this statement would read {table} at its old place",
-        cause=f"the table moved to {shown}, and a view, a function or this form of statement "
-        "names the old place in a way that Lakeferry can't replace",
-        remedy=f"use {place.identifier} instead of the old name in the statement; if a view "
-        "or function has the old name, create it again with the new one",
-        table=table,
-        target=shown,
-    )
+def without_replaced(parsed: Parsed, edits: Sequence[TextEdit], args: Any) -> Any:
+    """Return a statement's arguments without those whose positions in the text are replaced."""
+    replaced = {
+        at
+        for at, start in enumerate(parsed.statement.parameters)
+        if any(edit.start <= start < edit.end for edit in edits)
+    }
+    if not replaced or not isinstance(args, list | tuple):
+        return args
+    return [value for at, value in enumerate(args) if at not in replaced]
 
 
 def _refuse_parameters(parsed: Parsed) -> None:
@@ -410,15 +437,5 @@ def _refuse_parameters(parsed: Parsed) -> None:
         if relation.place not in (RelationPlace.COMPUTED, RelationPlace.STATEMENT) or is_literal:
             continue
         expression = parsed.expression(relation)
-        if expression is None or _PARAMETER.search(expression):
-            raise _unknown(expression or parsed.text)
-
-
-def _unknown(expression: str) -> RedirectNotFollowed:
-    return RedirectNotFollowed(
-        f"the tables that this statement reads are known only when it runs: {expression}",
-        cause="its text or the name of a table is computed, so the tables can't be found before "
-        "it runs",
-        remedy="write the statement or the name itself, or give the computed text to spark.sql",
-        expression=expression,
-    )
+        if expression is None or parameters_in(tokens(expression)):
+            raise computed_when_it_runs(expression or parsed.text)

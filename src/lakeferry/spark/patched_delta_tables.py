@@ -17,7 +17,7 @@ from lakeferry.spark.named_table_access import named_delta_table
 from lakeferry.spark.patched_readers_writers import patch_writing
 from lakeferry.spark.redirected_path import only_path
 from lakeferry.spark.session_clients import Method, Patch, client_of, session_of
-from lakeferry.spark.sql_tokens import parse_name, path_of
+from lakeferry.spark.sql_tokens import path_of
 
 _SOURCE = "_lakeferry_source"
 """How a table was opened: the client's method, the path or name, and the place it returned."""
@@ -34,6 +34,7 @@ def delta_patches() -> list[Patch]:
         (DeltaTable, "convertToDelta", _convert),
         (DeltaTable, "alias", _alias),
         (DeltaTableBuilder, "location", _location),
+        (DeltaTableBuilder, "property", _property),
         (DeltaTableBuilder, "tableName", patch_writing("CREATE TABLE")),
     ]
     for name, operations in {
@@ -109,7 +110,7 @@ def _convert(original: Method) -> Method:
     @functools.wraps(original)
     def convert(cls: Any, sparkSession: Any, identifier: str, *more: Any, **named: Any) -> Any:  # noqa: N803
         client = client_of(sparkSession)
-        parts = parse_name(identifier) if client and isinstance(identifier, str) else None
+        parts = client.parts_of(identifier) if client and isinstance(identifier, str) else None
         if client is not None and parts is not None and len(parts) == 2:
             path = path_of(("delta", parts[1]))
             if path is not None and client.moved_path(path) is not None:
@@ -153,18 +154,32 @@ def _alias(original: Method) -> Method:
 def _location(original: Method) -> Method:
     @functools.wraps(original)
     def location(self: Any, location: str) -> Any:
-        client = client_of(session_of(self))
-        if client is not None and isinstance(location, str):
-            place = only_path(
-                client.moved_path(location, "CREATE TABLE"), location, "the builder's location"
-            )
-            if place != location:
-                # Delta compares it with its own spelling: a URI in Java has one slash there.
-                session: Any = session_of(self)
-                location = session._jvm.org.apache.hadoop.fs.Path(place).toString()
-        return original(self, location)
+        return original(self, _location_now(self, location))
 
     return location
+
+
+def _property(original: Method) -> Method:
+    @functools.wraps(original)
+    def property(self: Any, key: Any, value: Any) -> Any:
+        is_place = isinstance(key, str) and key.lower() == "location"
+        return original(self, key, _location_now(self, value) if is_place else value)
+
+    return property
+
+
+def _location_now(of: Any, location: str) -> str:
+    """Return where the table is now that was at a location given to a builder."""
+    client = client_of(session_of(of))
+    if client is None or not isinstance(location, str):
+        return location
+    moved = client.moved_path(location, "CREATE TABLE")
+    place = only_path(moved, location, "the builder's location")
+    if place == location:
+        return location
+    # Delta compares it with its own spelling: a URI in Java has one slash there.
+    session: Any = session_of(of)
+    return str(session._jvm.org.apache.hadoop.fs.Path(place).toString())
 
 
 def _committing(*operations: str) -> Callable[[Method], Method]:

@@ -11,6 +11,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from lakeferry.engines.spark.spark_calls import frame_class
 from lakeferry.spark.client import Client
 from lakeferry.spark.named_table_access import (
     read_by_name,
@@ -27,7 +28,7 @@ from lakeferry.spark.session_clients import (
     keep_number,
     session_of,
 )
-from lakeferry.spark.sql_tokens import parse_name, path_of, spell_path
+from lakeferry.spark.sql_tokens import path_of, spell_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,11 +38,11 @@ _NOTES = "_lakeferry_notes"
 
 def reader_writer_patches() -> list[Patch]:
     """Return the patches of PySpark's own classes."""
-    from pyspark.sql import DataFrameReader, DataFrameWriter, SparkSession
+    from pyspark.sql import DataFrameReader, DataFrameWriter, DataFrameWriterV2, SparkSession
     from pyspark.sql.catalog import Catalog
-    from pyspark.sql.classic.dataframe import DataFrame
     from pyspark.sql.streaming.readwriter import DataStreamReader, DataStreamWriter
 
+    DataFrame = frame_class()  # noqa: N806
     found: list[Patch] = [
         (SparkSession, "sql", _sql),
         (SparkSession, "table", _table),
@@ -57,18 +58,24 @@ def reader_writer_patches() -> list[Patch]:
         (DataFrame, "__init__", _making_a_frame),
         (DataFrame, "writeTo", patch_writing("WRITE")),
         (DataFrame, "mergeInto", patch_writing("MERGE")),
-        (Catalog, "cacheTable", _named_in_catalog),
-        (Catalog, "uncacheTable", _named_in_catalog),
-        (Catalog, "isCached", _named_in_catalog),
+        (DataFrameWriterV2, "using", _noting_provider),
+        (DataFrameWriterV2, "tableProperty", _placed_by("location")),
+        (DataFrameWriterV2, "option", _placed_by("path")),
+        (DataFrameWriterV2, "options", _placed_by_options),
+        (Catalog, "cacheTable", _named_in_catalog()),
+        (Catalog, "uncacheTable", _named_in_catalog()),
+        (Catalog, "isCached", _named_in_catalog()),
         (Catalog, "createTable", _create_table),
         (Catalog, "listColumns", _list_columns),
-        (Catalog, "getTableProperties", _named_in_catalog),
+        (Catalog, "getTableProperties", _named_in_catalog()),
+        (Catalog, "listPartitions", _named_in_catalog()),
+        (Catalog, "truncateTable", _named_in_catalog("TRUNCATE")),
+        (DataFrameReader, "changes", _table),
+        (DataStreamReader, "changes", _table),
     ]
     for owner in (DataFrameReader, DataFrameWriter, DataStreamReader, DataStreamWriter):
         found += [(owner, "format", _noting_format), (owner, "option", _noting_option)]
         found.append((owner, "options", _noting_options))
-        if "changes" in vars(owner):
-            found.append((owner, "changes", _table))
     return found
 
 
@@ -90,6 +97,15 @@ def _noting_format(original: Method) -> Method:
         return original(self, source)
 
     return format
+
+
+def _noting_provider(original: Method) -> Method:
+    @functools.wraps(original)
+    def using(self: Any, provider: str) -> Any:
+        _notes(self)["format"] = provider
+        return original(self, provider)
+
+    return using
 
 
 def _noting_option(original: Method) -> Method:
@@ -178,8 +194,8 @@ def _sql(original: Method) -> Method:
             finally:
                 if not followed.is_query:
                     keep_number(self, number)
-            if followed.is_query:
-                client.check_read(frame, followed.known)
+            # Whatever is not a query was checked before, but for what our parsing didn't find.
+            client.check_read(frame, followed.known)
             return frame
         finally:
             if kwargs:
@@ -212,7 +228,7 @@ def _reading(
             client.check_view(name, frame)
         return frame
     frame = read_moved(found)
-    parts = parse_name(name) or ()
+    parts = (client.parts_of(name) if client is not None else None) or ()
     # Columns may be qualified with the table's old name.
     return frame if path_of(parts) else frame.alias(parts[-1])
 
@@ -250,14 +266,19 @@ def _making_a_frame(original: Method) -> Method:
     return init
 
 
-def _named_in_catalog(original: Method) -> Method:
-    @functools.wraps(original)
-    def act(self: Any, tableName: str, *more: Any, **named: Any) -> Any:  # noqa: N803
-        _, found = _moved(self._sparkSession, tableName)
-        name = tableName if found is None else found.newest(tableName)
-        return original(self, name, *more, **named)
+def _named_in_catalog(*operations: str) -> Callable[[Method], Method]:
+    """Patch a method of the catalog that takes the name of a table."""
 
-    return act
+    def patch(original: Method) -> Method:
+        @functools.wraps(original)
+        def act(self: Any, tableName: str, *more: Any, **named: Any) -> Any:  # noqa: N803
+            _, found = _moved(self._sparkSession, tableName, *operations)
+            name = tableName if found is None else found.newest(tableName)
+            return original(self, name, *more, **named)
+
+        return act
+
+    return patch
 
 
 def _list_columns(original: Method) -> Method:
@@ -283,8 +304,13 @@ def _create_table(original: Method) -> Method:
         **options: Any,
     ) -> Any:
         client = client_of(self._sparkSession)
-        if client is not None and isinstance(path, str) and client.is_delta(source):
-            path = _only_path(client, path, "createTable", "CREATE TABLE")
+        given = [key for key in options if key.lower() == "path"]
+        asked = options[given[-1]] if given and path is None else path
+        if client is not None and isinstance(asked, str) and client.is_delta(source):
+            place = client.moved_path(asked, "CREATE TABLE")
+            if place is not None:
+                path = only_path(place, asked, "createTable")
+                options = {key: options[key] for key in options if key not in given}
         return original(self, tableName, path, source, *more, **options)
 
     return create_table
@@ -381,6 +407,46 @@ def _to_table(original: Method) -> Method:
             return original(self, tableName, format, *more, **named)
 
     return to_table
+
+
+def _placed_by(name: str) -> Callable[[Method], Method]:
+    """Patch a method that sets a property of a new table, one of which is the table's place."""
+
+    def patch(original: Method) -> Method:
+        signature = inspect.signature(original)
+        parameter = _first_parameter(original)
+
+        @functools.wraps(original)
+        def act(self: Any, *given: Any, **named: Any) -> Any:
+            bound = signature.bind(self, *given, **named)
+            key, value = bound.arguments[parameter], bound.arguments["value"]
+            bound.arguments["value"] = _place_of_new(self, key, value, name)
+            return original(*bound.args, **bound.kwargs)
+
+        return act
+
+    return patch
+
+
+def _placed_by_options(original: Method) -> Method:
+    @functools.wraps(original)
+    def options(self: Any, **options: Any) -> Any:
+        placed = {key: _place_of_new(self, key, options[key], "path") for key in options}
+        return original(self, **placed)
+
+    return options
+
+
+def _place_of_new(of: Any, key: str, value: Any, name: str) -> Any:
+    """Return the value of a property of a new table: if it is the table's place, the current one.
+
+    The data source may be given later, so it counts only if it was already.
+    """
+    client = client_of(session_of(of))
+    source = _notes(of).get("format")
+    if client is None or key.lower() != name or not (source is None or client.is_delta(source)):
+        return value
+    return _only_path(client, value, f"the {name} of a new table", "WRITE")
 
 
 def _first_parameter(original: Method) -> str:

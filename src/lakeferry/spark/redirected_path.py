@@ -134,3 +134,28 @@ def only_path(place: NewPlace | None, source: str, call: str) -> str:
     if place.name:
         raise needs_a_path(source, place, call)
     return place.path
+
+
+def not_followed(table: str, place: NewPlace) -> RedirectNotFollowed:
+    """Return the error for a statement that would read a table at its old place."""
+    shown = place.identifier if place.name else place.path
+    return RedirectNotFollowed(
+        f"this statement would read {table} at its old place",
+        cause=f"the table moved to {shown}, and a view, a function or this form of statement "
+        "names the old place in a way that Lakeferry can't replace",
+        remedy=f"use {place.identifier} instead of the old name in the statement; if a view "
+        "or function has the old name, create it again with the new one",
+        table=table,
+        target=shown,
+    )
+
+
+def computed_when_it_runs(expression: str) -> RedirectNotFollowed:
+    """Return the error for a statement whose tables can't be found before it runs."""
+    return RedirectNotFollowed(
+        f"the tables that this statement reads are known only when it runs: {expression}",
+        cause="its text or the name of a table is computed, so the tables can't be found before "
+        "it runs",
+        remedy="write the statement or the name itself, or give the computed text to spark.sql",
+        expression=expression,
+    )

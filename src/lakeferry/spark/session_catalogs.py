@@ -11,17 +11,15 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-
+from lakeferry.engines.spark.spark_calls import spark_line
 from lakeferry.errors import CatalogManaged, RedirectNotFollowed
+from lakeferry.spark.jvm_refusals import JVM_SAYS_NO
 from lakeferry.spark.redirected_path import NewPlace
 from lakeferry.spark.table_locations import active, ours
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_JVM_SAYS_NO = (Py4JError, PySparkException)
 CONNECTOR = "io.unitycatalog.spark.UCSingleCatalog"
 _MOST_KNOWN = 1_000
 _known: dict[tuple[str | None, ...], str] = {}
@@ -36,6 +34,15 @@ def check_session_catalog(spark: SparkSession, place: NewPlace, location: str) -
     connector is missing, and :class:`~lakeferry.errors.RedirectNotFollowed` if the name leads to
     another table.
     """
+    line = spark_line()
+    if not line.opens_managed:
+        raise CatalogManaged(
+            f"Spark {line.line} can't open {place.identifier}, a table that its catalog manages",
+            cause=f"Delta Lake {line.delta} doesn't know such tables",
+            remedy="use a newer Spark (4.2 was tried), or lakeferry.open",
+            name=".".join(place.name),
+            location=location,
+        )
     catalog = place.name[0]
     setting = f"spark.sql.catalog.{catalog}"
     plugin = spark.conf.get(setting, None)
@@ -50,7 +57,7 @@ def check_session_catalog(spark: SparkSession, place: NewPlace, location: str) -
     with active(spark):
         try:
             found = manager.catalog(catalog)
-        except _JVM_SAYS_NO as failed:
+        except JVM_SAYS_NO as failed:
             raise _without_catalog(place, location, _first_line(failed)) from failed
         there = _location_of(spark, found, place, location)
     if there != location:
@@ -79,7 +86,7 @@ def _location_of(spark: SparkSession, catalog: Any, place: NewPlace, location: s
     identifier = jvm.org.apache.spark.sql.connector.catalog.Identifier.of(namespace, table)
     try:
         found = catalog.loadTable(identifier).properties().get("location")
-    except _JVM_SAYS_NO as failed:
+    except JVM_SAYS_NO as failed:
         raise CatalogManaged(
             f"Spark's catalog {place.name[0]} can't open {place.identifier}",
             cause=_first_line(failed),

@@ -15,10 +15,13 @@ from lakeferry.redirect.resolve import Resolution, resolve_table
 from lakeferry.spark import table_locations
 from lakeferry.spark.redirected_path import NewPlace, at_name, name_parts, split_time_travel
 from lakeferry.spark.session_catalogs import check_session_catalog
-from lakeferry.spark.sql_tokens import is_delta_format, parse_name, path_of
+from lakeferry.spark.sql_tokens import is_delta_format, parse_name, path_of, with_backquotes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+QUOTED_NAMES = ("spark.sql.ansi.enabled", "spark.sql.ansi.doubleQuotedIdentifiers")
+"""The settings that must be "true" for names between double quotes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,17 +52,26 @@ class SessionTables:
 
         With ``operations`` the table is checked for these commits, as in :meth:`moved_path`.
         """
-        parts = parse_name(name)
+        parts = self.parts_of(name)
         if parts is None:
             return None
         path = path_of(parts)
         return self._moved(parts, operations) if path is None else self._place(path, operations)
 
+    def parts_of(self, name: str) -> tuple[str, ...] | None:
+        """Return the parts of a table name as users write it, or ``None`` if it isn't a name."""
+        return parse_name(self._with_backquotes(name))
+
+    def _with_backquotes(self, text: str) -> str:
+        """Return a text whose quoted names have backquotes, whatever this session's settings."""
+        is_changed = '"' in text and self._has_quoted_names()
+        return with_backquotes(text) if is_changed else text
+
     def _moved(
         self, name: Sequence[str], operations: Sequence[str], known: set[str] | None = None
     ) -> NewPlace | None:
         """Return the new place of a table of the catalog, if it has moved."""
-        uri = table_locations.location_of(self.spark, name)
+        uri = self._location_of(name)
         found = None if uri is None else self._resolve(uri, operations)
         if found is None:
             return None
@@ -71,7 +83,7 @@ class SessionTables:
     ) -> NewPlace | None:
         spellings = _spellings(path) if not operations else [(path, "")]
         for table, rest in spellings:
-            uri = table_locations.uri_of_location(self.spark, table)
+            uri = self._uri_of(table)
             found = None if uri is None else self._resolve(uri, operations)
             if found is not None:
                 _remember(found, known)
@@ -85,14 +97,14 @@ class SessionTables:
         Raises :class:`~lakeferry.errors.CatalogManaged` if it has to be opened by its name, and
         this session can't do that.
         """
-        path = table_locations.spelled(self.spark, found.location)
+        path = self._spelled(found.location)
         if not found.managed:
             return NewPlace(path + rest)
         name = name_parts(found.name)
         if name is None:
             raise found.only_by_name()
         place = at_name(path, name, rest, asked)
-        check_session_catalog(self.spark, place, found.location)
+        self._check_catalog(place, found.location)
         return place
 
     def _resolve(self, uri: str, operations: Sequence[str]) -> Resolution | None:
@@ -100,7 +112,7 @@ class SessionTables:
             found = resolve_table(
                 uri,
                 storage_options=self.storage_options,
-                app_name=self.spark.conf.get("spark.app.name", None),
+                app_name=self._app_name(),
                 write=bool(operations),
                 allow_managed=True,
             )
@@ -119,6 +131,31 @@ class SessionTables:
         for operation in operations:
             found.check_operation(operation)
         return found
+
+    # --- What a session of another kind is asked in another way (spark/connect_client.py) ---
+
+    def _has_quoted_names(self) -> bool:
+        """Return True if double quotes are around names in this session, not around strings."""
+        return all(self.spark.conf.get(name) == "true" for name in QUOTED_NAMES)
+
+    def _location_of(self, name: Sequence[str]) -> str | None:
+        """Return where a Delta table of Spark's own catalog is."""
+        return table_locations.location_of(self.spark, name)
+
+    def _uri_of(self, path: str) -> str | None:
+        """Return the URI that a path means to Spark; ``None`` if we can't look there."""
+        return table_locations.uri_of_location(self.spark, path)
+
+    def _spelled(self, uri: str) -> str:
+        """Return our URI as a path for Spark."""
+        return table_locations.spelled(self.spark, uri)
+
+    def _check_catalog(self, place: NewPlace, location: str) -> None:
+        """Raise an error unless the session finds the table at ``location`` by its name."""
+        check_session_catalog(self.spark, place, location)
+
+    def _app_name(self) -> str | None:
+        return self.spark.conf.get("spark.app.name", None)
 
 
 def _spellings(path: str) -> Iterator[tuple[str, str]]:

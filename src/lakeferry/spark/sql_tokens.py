@@ -15,7 +15,7 @@ from enum import Enum
 _TOKEN = re.compile(
     r"""
     (?P<space>\s+)
-  | (?P<line>--(?:\\\r?\n|[^\r\n])*)
+  | (?P<line>--(?:\\\n|[^\r\n])*)
   | (?P<block>/\*)
   | (?P<raw>[rR](?:'[^']*'|"[^"]*"))
   | (?P<string>'(?:[^'\\]|\\.|'')*'|"(?:[^"\\]|\\.|"")*")
@@ -97,9 +97,12 @@ def tokens(text: str) -> list[SqlToken]:
 
 
 def _end_of_comment(text: str, at: int) -> int:
-    """Return where a comment ends, given the end of its opening; comments may be nested."""
+    """Return where a comment ends, given the end of its opening; comments may be nested.
+
+    A hint in a comment doesn't open another one.
+    """
     depth = 1
-    for mark in re.finditer(r"/\*|\*/", text[at:]):
+    for mark in re.finditer(r"/\*(?!\+)|\*/", text[at:]):
         depth += 1 if mark.group() == "/*" else -1
         if not depth:
             return at + mark.end()
@@ -117,6 +120,20 @@ def _unescaped(literal: str) -> str:
         return f"\\{escape}" if escape in "%_" else _ESCAPED.get(escape, escape)
 
     return _ESCAPE.sub(meant, inside.replace(quote * 2, quote))
+
+
+def with_backquotes(text: str) -> str:
+    """Return a text in which names between double quotes have backquotes instead.
+
+    This is for sessions whose setting says that double quotes are around names, not strings.
+    """
+    pieces, end = [], 0
+    for token in tokens(text):
+        if token.kind is TokenKind.STRING and text[token.start] == '"':
+            name = text[token.start + 1 : token.end - 1].replace('""', '"')
+            pieces += [text[end : token.start], spell_path(name)]
+            end = token.end
+    return "".join([*pieces, text[end:]])
 
 
 def is_delta_format(source: str) -> bool:

@@ -8,10 +8,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-
 from lakeferry.errors import RedirectNotFollowed
+from lakeferry.spark.jvm_refusals import JVM_SAYS_NO
 from lakeferry.spark.redirected_path import NewPlace
 from lakeferry.spark.sql_tokens import (
     CATALOG,
@@ -23,6 +21,7 @@ from lakeferry.spark.sql_tokens import (
     spell_string,
     tokens,
 )
+from lakeferry.spark.statement_parameters import substituted
 from lakeferry.spark.statement_tables import (
     PLAIN_QUERIES,
     Nodes,
@@ -36,8 +35,8 @@ from lakeferry.spark.table_locations import active, items
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_JVM_SAYS_NO = (Py4JError, PySparkException)
 _TOO_DEEP = ("StackOverflowError", "FAILED_TO_PARSE_TOO_COMPLEX")
+_NO_ORIGIN: tuple[type[Exception], ...] = (*JVM_SAYS_NO, TypeError)
 _COMMA_IN_A_NAME = re.compile(r"`[^`]*, [^`]*`|IDENTIFIER", re.IGNORECASE)
 
 
@@ -61,14 +60,18 @@ class Parsed:
     nodes: Nodes
     statement: Statement
 
+    def tokens(self) -> Sequence[SqlToken]:
+        """Return the tokens of the text."""
+        return tokens(self.text)
+
     def expression(self, relation: Relation) -> str | None:
         """Return the text of the expression that computes a name or a statement."""
-        span = self._span(relation.route)
+        span = self._expression_span(relation)
         return None if span is None else self.text[slice(*span)]
 
     def parameter(self, relation: Relation) -> int | None:
         """Return the index of the positional parameter, if the expression is just that."""
-        span = self._span(relation.route)
+        span = self._expression_span(relation)
         if span is None or self.text[slice(*span)] != "?":
             return None
         at = self.statement.parameters
@@ -94,7 +97,8 @@ class Parsed:
         if relation.place is RelationPlace.COMPUTED:
             if relation.literal == "table_changes_by_path":
                 return self._edit_changes_by_path(relation, place)
-            return self._edit_expression(relation, spell_string(place.identifier))
+            found = self._edit_identifier(relation, place)
+            return found or self._edit_expression(relation, spell_string(place.identifier))
         path = path_of(relation.names[0])
         if path is not None and not place.name:
             found = self._edit_path(path, place.path)
@@ -124,12 +128,25 @@ class Parsed:
         return [] if start < 0 else [TextEdit(start, start + len(query), text)]
 
     def _edit_expression(self, relation: Relation, text: str) -> list[TextEdit]:
-        span = self._span(relation.route)
+        span = self._expression_span(relation)
         return [] if span is None else [TextEdit(*span, text)]
+
+    def _edit_identifier(self, relation: Relation, place: NewPlace) -> list[TextEdit]:
+        """Replace a whole ``IDENTIFIER(…)``: Spark 3.5 finds no table by a path that is in it."""
+        span = self._span(relation.route)
+        if span is None:
+            return []
+        found = self.tokens()
+        before = [token for token in found if token.end <= span[0]][-2:]
+        after = [token for token in found if token.start >= span[1]][:1]
+        around = [token.value.upper() for token in (*before, *after)]
+        if around != ["IDENTIFIER", "(", ")"]:
+            return []
+        return [TextEdit(before[0].start, after[0].end, place.identifier)]
 
     def _edit_path(self, path: str, place: str) -> list[TextEdit]:
         """Replace a path in all places where it is a name or qualifies a column."""
-        found = tokens(self.text)
+        found = self.tokens()
         edits = []
         for at, token in enumerate(found):
             if token.kind is not TokenKind.QUOTED or token.value != path:
@@ -164,7 +181,7 @@ class Parsed:
     def _qualifiers(self, name: Sequence[str]) -> list[tuple[int, int]]:
         """Return the positions where columns are qualified with a table's name and schema."""
         whole = [part.lower() for part in name]
-        found = tokens(self.text)
+        found = self.tokens()
         spans = []
         for length in range(len(whole), 1, -1):
             count = 2 * length - 1
@@ -189,7 +206,7 @@ class Parsed:
         short = relation.names[0][-1]
         if not qualifiers:
             return short
-        found = tokens(self.text)
+        found = self.tokens()
         meant = [*qualifiers, *self._spans_of(name)]
         alone, others = False, False
         for at, token in enumerate(found):
@@ -220,7 +237,8 @@ class Parsed:
 
     def _edit_string(self, relation: Relation, place: NewPlace) -> list[TextEdit]:
         if relation.literal is not None:
-            return self._edit_expression(relation, spell_string(place.identifier))
+            found = self._edit_identifier(relation, place)
+            return found or self._edit_expression(relation, spell_string(place.identifier))
         if relation.route[-2:-1] == ("functionArgs",):
             return self._edit_changes_by_path(relation, place)
         is_option = relation.route[-1:] == ("options",)
@@ -232,9 +250,9 @@ class Parsed:
             option = self._path_option(relation)
             return [] if option is None else [TextEdit(option[0].start, option[-1].end, new)]
         return [
-            TextEdit(token.start, token.end, new)
-            for token in tokens(self.text)
-            if token.kind is TokenKind.STRING and token.value == relation.path
+            TextEdit(pieces[0].start, pieces[-1].end, new)
+            for pieces in _string_runs(self.tokens())
+            if "".join(piece.value for piece in pieces) == relation.path
         ]
 
     def _edit_changes_by_path(self, relation: Relation, place: NewPlace) -> list[TextEdit]:
@@ -245,7 +263,7 @@ class Parsed:
         if not place.name:
             return self._edit_expression(relation, spell_string(place.path))
         argument = self._span(relation.route)
-        before = [each for each in tokens(self.text) if argument and each.end <= argument[0]][-2:]
+        before = [each for each in self.tokens() if argument and each.end <= argument[0]][-2:]
         if argument is None or len(before) < 2 or not before[0].is_word("TABLE_CHANGES_BY_PATH"):
             return []
         start, end = before[0].start, before[0].end
@@ -257,7 +275,7 @@ class Parsed:
     def _path_option(self, relation: Relation) -> list[SqlToken] | None:
         """Return the string tokens of the option ``path`` of a view; nearly always one."""
         start, end = self._span(relation.route[:-1]) or (0, len(self.text))
-        found = [each for each in tokens(self.text) if start <= each.start < end]
+        found = [each for each in self.tokens() if start <= each.start < end]
         for at, token in enumerate(found):
             before = [each for each in found[max(0, at - 2) : at] if each.value != "="]
             if token.kind is TokenKind.STRING and before and before[-1].value.lower() == "path":
@@ -272,7 +290,7 @@ class Parsed:
     ) -> tuple[int, int] | None:
         """Return the first position of a name after the first word of the statement or span."""
         start, end = (0, len(self.text)) if span is None else span
-        found = [each for each in tokens(self.text) if start <= each.start < end]
+        found = [each for each in self.tokens() if start <= each.start < end]
         for at in range(1, len(found)):
             for name in names:
                 pieces = found[at : at + 2 * len(name) - 1]
@@ -287,10 +305,30 @@ class Parsed:
 
     def _follows_keyword(self, start: int) -> bool:
         """Return True if only a name can stand there, as in ``TABLE name``."""
-        before = [token for token in tokens(self.text) if token.end <= start][-2:]
+        before = [token for token in self.tokens() if token.end <= start][-2:]
         while before and before[-1].value == "(" and len(before) > 1:
             before.pop()
         return bool(before) and before[-1].is_word("TABLE")
+
+    def _expression_span(self, relation: Relation) -> tuple[int, int] | None:
+        """Return where an expression is.
+
+        In Spark 4.0 the text of EXECUTE IMMEDIATE has no position, only the statement has one:
+        the text is a literal or a name, up to ``INTO``, ``USING`` or the statement's end.
+        """
+        span = self._span(relation.route)
+        if relation.place is not RelationPlace.STATEMENT or relation.route[-1:] == ("sqlStmtStr",):
+            return span
+        if span is None:
+            return None
+        found = [each for each in self.tokens() if span[0] <= each.start < span[1]]
+        starts = [at for at, each in enumerate(found) if each.is_word("IMMEDIATE")]
+        if not starts:
+            return None
+        given = found[starts[0] + 1 :]
+        is_end = (each.is_word("INTO", "USING") or each.value == ";" for each in given)
+        given = given[: next((at for at, ends in enumerate(is_end) if ends), len(given))]
+        return (given[0].start, given[-1].end) if given else None
 
     def _span(self, route: tuple[Any, ...]) -> tuple[int, int] | None:
         try:
@@ -299,8 +337,15 @@ class Parsed:
             if start.isEmpty() or stop.isEmpty():
                 return None
             return int(start.get()), int(stop.get()) + 1
-        except (*_JVM_SAYS_NO, TypeError):
+        except _NO_ORIGIN:
             return None
+
+
+def _string_runs(found: Sequence[SqlToken]) -> Iterator[list[SqlToken]]:
+    """Yield the strings of a text; those that follow each other are one."""
+    for is_string, run in itertools.groupby(found, lambda token: token.kind is TokenKind.STRING):
+        if is_string:
+            yield list(run)
 
 
 def parse_statement(spark: SparkSession, text: str) -> Parsed | None:
@@ -314,21 +359,20 @@ def parse_statement(spark: SparkSession, text: str) -> Parsed | None:
     try:
         # Settings, such as the meaning of double quotes, are those of the thread's active session.
         with active(spark):
-            if "${" in text:
-                text = _substituted(session._jvm, text)
+            text = substituted(session, text)
             plan = session._jsparkSession.sessionState().sqlParser().parsePlan(text)
-    except _JVM_SAYS_NO as failed:
+    except JVM_SAYS_NO as failed:
         if any(reason in str(failed) for reason in _TOO_DEEP):
             raise _too_deep() from failed
         return None
     try:
         tree = tree_of(plan)
-    except _JVM_SAYS_NO as failed:
+    except JVM_SAYS_NO as failed:
         if plan.getClass().getSimpleName() in PLAIN_QUERIES:
             return None
         raise _too_deep() from failed
     default = ""
-    if "LOCATION" in text.upper():
+    if "LOCATION" in text.upper() or "OPTIONS" in text.upper():
         default = spark.conf.get("spark.sql.sources.default") or ""
     is_case_sensitive = False
     if "UnresolvedWith" in tree:
@@ -358,11 +402,6 @@ def _too_deep() -> RedirectNotFollowed:
     )
 
 
-def _substituted(jvm: Any, text: str) -> str:
-    """Return a text in which variables such as ``${name}`` are replaced by their values."""
-    return str(jvm.org.apache.spark.sql.internal.VariableSubstitution().substitute(text))
-
-
 def edited(text: str, edits: Sequence[TextEdit]) -> str:
     """Return the text with its edits applied; equal edits of one place are applied once."""
     pieces, end = [], 0
@@ -390,7 +429,7 @@ def tables_read(plan: Any) -> Iterator[str]:
         elif kind == "LogicalRelation":
             try:
                 found = leaf.relation().location()
-            except _JVM_SAYS_NO:
+            except JVM_SAYS_NO:
                 # A relation without files of its own, such as a JDBC table.
                 continue
             if ".delta." in found.getClass().getName() and not _is_managed(found):
@@ -405,6 +444,6 @@ def _is_managed(snapshot: Any) -> bool:
     """Return True if the catalog of a Delta table decides about its commits."""
     try:
         return bool(snapshot.isCatalogOwned())
-    except _JVM_SAYS_NO:
+    except JVM_SAYS_NO:
         # An older delta-spark, which can't open such tables.
         return False

@@ -106,6 +106,7 @@ _COMMITS: dict[tuple[str, str], tuple[str, ...]] = {
     ("DropColumns", "table"): ("DROP COLUMNS",),
     ("RenameColumn", "table"): ("RENAME COLUMN",),
     ("AlterColumns", "table"): ("CHANGE COLUMN",),
+    ("AlterColumn", "table"): ("CHANGE COLUMN",),
     ("ReplaceColumns", "table"): ("REPLACE COLUMNS",),
     ("AlterTableAddConstraint", "table"): ("ADD CONSTRAINT",),
     ("AlterTableDropConstraint", "table"): ("DROP CONSTRAINT",),
@@ -389,6 +390,11 @@ class _Walk:
                     literal=_text(node["sqlStmtStr"]),
                 )
             )
+        elif kind == "ExecuteImmediateQuery":
+            # Spark 4.0, where the text is a literal or a variable, and no node of its own.
+            given = self._node_at((*route, "query"))
+            literal = str(given.value()) if given.isLeft() else None
+            self.found.append(Relation(RelationPlace.STATEMENT, route, literal=literal))
         elif kind == "DeclareCursor":
             self.found.append(Relation(RelationPlace.CURSOR, route, literal=str(node["queryText"])))
         elif kind == "UnresolvedTableValuedFunction":

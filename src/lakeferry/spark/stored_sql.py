@@ -10,16 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-
+from lakeferry.engines.spark.spark_calls import spark_line
+from lakeferry.spark.jvm_refusals import JVM_SAYS_NO
 from lakeferry.spark.sql_tokens import CATALOG, spell_path
 from lakeferry.spark.table_locations import METRIC_VIEW, VIEWS, in_session_catalog, items
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_JVM_SAYS_NO = (Py4JError, PySparkException)
 _SESSION_SCHEMAS = (("session",), ("system", "session"))
 """The schemas of temporary functions."""
 
@@ -63,7 +61,7 @@ def view(spark: SparkSession, name: Sequence[str]) -> StoredSql | None:
         query = _source(spark, text.get()) if kind == METRIC_VIEW else text.get()
         namespace = found.viewCatalogAndNamespace()
         return StoredSql(query, tuple(items(namespace)))
-    except _JVM_SAYS_NO:
+    except JVM_SAYS_NO:
         return None
 
 
@@ -78,6 +76,8 @@ def _source(spark: SparkSession, text: str) -> str:
 
 def function(spark: SparkSession, name: str) -> SqlFunction | None:
     """Return a user's function in SQL; ``None`` for a function of another kind."""
+    if not spark_line().has_sql_functions:
+        return None
     parts = tuple(name.split("."))
     if parts[:-1] in _SESSION_SCHEMAS or parts[0] == CATALOG:
         parts = parts[-1:] if parts[0] != CATALOG else parts[1:]
@@ -103,7 +103,7 @@ def function(spark: SparkSession, name: str) -> SqlFunction | None:
         query = found.queryText()
         body = query.get() if query.isDefined() else f"SELECT {found.exprText().get()}"
         start = "SELECT * FROM" if found.isTableFunc() else "SELECT"
-    except _JVM_SAYS_NO:
+    except JVM_SAYS_NO:
         return None
     call = f"{start} {called}({', '.join(['NULL'] * count)})"
     return SqlFunction(StoredSql(body, _namespace(found.properties())), call)
@@ -115,7 +115,7 @@ def analysed(spark: SparkSession, query: str) -> Any | None:
     mode = getattr(state, "executePlan$default$2")()
     try:
         return state.executePlan(state.sqlParser().parsePlan(query), mode).analyzed()
-    except _JVM_SAYS_NO:
+    except JVM_SAYS_NO:
         return None
 
 

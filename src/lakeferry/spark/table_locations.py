@@ -11,10 +11,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-
+from lakeferry.engines.spark.spark_calls import session_class
 from lakeferry.errors import InvalidInput
+from lakeferry.spark.jvm_refusals import JVM_SAYS_NO
 from lakeferry.spark.sql_tokens import CATALOG, is_delta_format, spell_path
 from lakeferry.storage import normalise
 from lakeferry.storage.uris import split
@@ -22,7 +21,6 @@ from lakeferry.storage.uris import split
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_JVM_SAYS_NO = (Py4JError, PySparkException)
 
 METRIC_VIEW = "METRIC_VIEW"
 VIEWS = ("VIEW", METRIC_VIEW)
@@ -37,7 +35,7 @@ def uri_of_location(spark: SparkSession, path: str) -> str | None:
         if found.toUri().getScheme() is None:
             settings = session.sessionState().newHadoopConf()
             found = jvm.org.apache.hadoop.fs.FileSystem.get(settings).makeQualified(found)
-    except _JVM_SAYS_NO:
+    except JVM_SAYS_NO:
         return None
     return ours(found.toUri())
 
@@ -74,7 +72,7 @@ def location_of(spark: SparkSession, name: Sequence[str]) -> str | None:
         if provider.isEmpty() or not is_delta_format(provider.get()) or place.isEmpty():
             return None
         return ours(place.get())
-    except _JVM_SAYS_NO:
+    except JVM_SAYS_NO:
         return None
 
 
@@ -90,7 +88,7 @@ def is_view(spark: SparkSession, name: Sequence[str]) -> bool:
         if not catalog.tableExists(table):
             return False
         return catalog.getTableMetadata(table).tableType().name() in VIEWS
-    except _JVM_SAYS_NO:
+    except JVM_SAYS_NO:
         return False
 
 
@@ -122,7 +120,7 @@ def active(spark: SparkSession, other: Any = None) -> Iterator[None]:
     ``other`` is another session of the JVM to make active instead.
     """
     jvm, session = _jvm(spark)
-    sessions = getattr(jvm, "org.apache.spark.sql.classic.SparkSession")
+    sessions = session_class(jvm)
     before = sessions.getActiveSession()
     sessions.setActiveSession(session if other is None else other)
     try:
