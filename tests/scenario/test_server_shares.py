@@ -157,7 +157,7 @@ def test_a_handshake_that_cannot_be_read_is_answered_and_closed(
 @pytest.fixture
 def process(tmp_path: Path) -> Iterator[Serving]:
     """A server in a process of its own, whose memory can be looked at."""
-    with serving(tmp_path, {}) as running:
+    with serving(tmp_path, {}, forked=False) as running:
         yield running
 
 

@@ -109,7 +109,7 @@ def test_honest_clients_get_through_among_hostile_ones(
     writer, reader = tokens.create(Scope.WRITE), tokens.create(Scope.READ)
     honest = [tokens.create(Scope.WRITE) for _ in range(3)]
     source = table(tmp_path / "source", 20_000)
-    with serving(home, {}, root=store) as server:
+    with serving(home, {}, root=store, forked=False) as server:
         public = table(tmp_path / "public", 100_000)
         done = lakeferry.Table(str(public)).push(
             f"{server.url}/acc/public", token=writer, visibility="public"

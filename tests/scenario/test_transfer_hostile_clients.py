@@ -108,7 +108,7 @@ def running(
         variables = s3.environment()
     hold(place.store, files_of(Chain(OTHER_ID).append()), f"{VICTIM}/")
     token = Tokens(place.store).create(Scope.WRITE)
-    with serving(home, variables, root=place.store) as server:
+    with serving(home, variables, root=place.store, forked=False) as server:
         yield Target(server, place, token, home)
 
 

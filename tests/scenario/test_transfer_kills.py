@@ -8,7 +8,6 @@ it once more completes it. A run takes its share of these moments.
 
 from __future__ import annotations
 
-import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +26,7 @@ from lakeferry.transfer.client.remote_dataset import Terms
 from lakeferry.transfer.client.transfer_progress import Transferred
 from lakeferry.transfer.repository.access_tokens import Scope, Tokens
 from tests.simulation.transfer_cases import chain_of, objects_named
+from tests.support.forked import ForkedRun
 from tests.support.hosting import (
     HASTY,
     NAME,
@@ -155,22 +155,14 @@ class Stage:
 
 
 @contextmanager
-def client_process(stage: Stage, url: str) -> Iterator[subprocess.Popen[bytes]]:
+def client_process(stage: Stage, url: str) -> Iterator[ForkedRun]:
     dataset = f"{url}/{NAME}"
     ends = (stage.client.uri, dataset) if stage.operation == "push" else (dataset, stage.client.uri)
-    process = subprocess.Popen(
-        [PROGRAM, stage.operation, *ends, "--token", stage.token, "--parallel", "1", "--json"],
-        cwd=stage.home,
-        env=environment(stage.home, stage.variables),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-    )
-    try:
+    command = [str(PROGRAM), stage.operation, *ends]
+    command += ["--token", stage.token, "--parallel", "1", "--json"]
+    env = environment(stage.home, stage.variables)
+    with ForkedRun(command, cwd=stage.home, env=env) as process:
         yield process
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def moments(kinds: list[Kind]) -> Iterator[tuple[Kind, Spoil]]:
@@ -201,9 +193,9 @@ def test_a_client_that_is_killed_at_any_kind_of_call_is_simply_run_again(
         with hosted(stage.root.through(stage.proxy.url)) as server:
             stage.hang(kind, spoil)
             with client_process(stage, server.url) as process:
-                assert stage.proxy.hanging.wait(WITHIN_S), (kind, process.poll())
+                assert stage.proxy.hanging.wait(WITHIN_S), (kind, process.has_ended)
                 process.send_signal(SIGKILL)
-                assert process.wait(WITHIN_S) == -SIGKILL
+                assert process.wait(WITHIN_S).returncode == -SIGKILL
             killed += 1
         stage.retry()
     assert killed >= 6 or not share.is_whole

@@ -111,11 +111,11 @@ def test_what_is_new_travels_alone(root: Root, client: ReferenceClient) -> None:
 def test_what_has_diverged_needs_force(root: Root, client: ReferenceClient) -> None:
     ours, theirs = chain("ours"), chain("theirs")
     client.push(theirs)
-    before = root.below("acc/a")
+    before = stored(root)
     with pytest.raises(Closed) as refused:
         client.push(ours)
     assert refused.value.internal == ("MetadataRequest", "diverged")
-    assert root.below("acc/a") == before
+    assert stored(root) == before
     with client.open("pull") as session:
         request = {"begin_after": ours["refs/head"].decode(), "force_update_if_diverged": False}
         answer = session.ask(request)
@@ -125,7 +125,7 @@ def test_what_has_diverged_needs_force(root: Root, client: ReferenceClient) -> N
     assert client.pull(ours["refs/head"].decode(), force=True) == theirs
     client.push(ours, force=True)
     assert client.pull() == ours
-    assert before.items() - {("refs/head", before["refs/head"])} <= root.below("acc/a").items()
+    assert before.items() - {("refs/head", before["refs/head"])} <= stored(root).items()
 
 
 def test_a_head_that_has_moved_is_said_even_with_force(root: Root, client: ReferenceClient) -> None:

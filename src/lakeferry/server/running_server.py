@@ -10,7 +10,7 @@ import ipaddress
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from urllib.parse import urlsplit
 
 import uvicorn
@@ -21,6 +21,7 @@ from lakeferry.export.job_queue import QUEUE_FOLDER, Queue
 from lakeferry.export.webhook import SECRET_VARIABLE as SECRET_VARIABLE
 from lakeferry.server.http import access
 from lakeferry.server.http.connection_timeouts import PatientProtocol
+from lakeferry.server.http.dataset_admin import DatasetAdmin
 from lakeferry.server.http.dataset_routes import Datasets
 from lakeferry.server.http.http_app import create_app
 from lakeferry.server.http.websockets import SessionSocket
@@ -35,9 +36,13 @@ from lakeferry.storage.lakefs_write import LakeFSRepository
 from lakeferry.storage.uris import split
 from lakeferry.transfer.datasets.delta.blocks_of_log import Choose
 from lakeferry.transfer.repository.access_tokens import Tokens
+from lakeferry.transfer.repository.dataset_changes import CheckUnused, DatasetChanges
+from lakeferry.transfer.repository.push_records import now_ms
 from lakeferry.transfer.repository.repository import Repository, check_is_no_table, open_root
 from lakeferry.transfer.repository.signed_urls import LONGEST_LIFE_MS, Links, Signer
 from lakeferry.transfer.wire.codec import LIMITS
+from lakeferry.web.console import Console, DatasetRoot
+from lakeferry.web.server_console import server_console
 
 MOST_CONNECTIONS = 1024
 """Most connections, sessions included; the objects of a session use further connections."""
@@ -54,13 +59,15 @@ class RunningServer:
         self,
         listener: socket.socket,
         app: Callable[..., object],
-        worker: Worker,
+        worker: Worker | None = None,
         sessions: Sessions | None = None,
+        console: Console | None = None,
     ) -> None:
         """Use a socket; no request is answered before :meth:`start`."""
         self._listener = listener
         self._worker = worker
         self._sessions = sessions
+        self._console = console
         self._uvicorn = uvicorn.Server(
             uvicorn.Config(
                 app,
@@ -99,7 +106,8 @@ class RunningServer:
 
     def start(self) -> None:
         """Start the worker and the server; both are running on return."""
-        self._worker.start()
+        if self._worker is not None:
+            self._worker.start()
         self._thread.start()
         deadline = time.monotonic() + STARTED_WITHIN_S
         while not self._uvicorn.started:
@@ -120,11 +128,17 @@ class RunningServer:
         If it returns False, the process should end: a thread may still be working.
         """
         deadline = time.monotonic() + requests_s + job_s
+        if self._console is not None:
+            # Connected pages would keep the server from ending, and moves need time to stop.
+            self._console.ask_to_end()
         self._uvicorn.should_exit = True
         self._ended.wait(requests_s)
         have_ended = self._sessions is None or self._sessions.stop(job_s)
-        # Both waits share this time.
-        have_ended &= self._worker.stop(max(0.0, deadline - time.monotonic()))
+        # All waits share this time.
+        if self._worker is not None:
+            have_ended &= self._worker.stop(max(0.0, deadline - time.monotonic()))
+        if self._console is not None:
+            have_ended &= self._console.wait(max(0.0, deadline - time.monotonic()))
         return have_ended and self._ended.is_set()
 
 
@@ -140,13 +154,17 @@ def open_server(
     anonymous_read: bool = False,
     urls_last_s: int = URLS_LAST_S,
     choose: Choose | None = None,
+    check_unused: CheckUnused = lambda _: None,
+    console_places: Sequence[str] = (),
 ) -> RunningServer:
     """Return a server whose queue and datasets are below ``root``; its address is ``url``.
 
     With ``as_reached``, clients may reach it at other addresses, too, and a client's URLs have
     the address that it used (:mod:`lakeferry.server.http.public_url`). It is checked that the
     root can be read and written, and that only one of two writers wins. The engine that
-    ``choose`` returns reads the files of tables that came without a push.
+    ``choose`` returns reads the files of tables that came without a push. ``check_unused`` refuses
+    to delete a table that a redirect leads to. Below ``console_places`` the console's visitors with
+    a token to write may scan tables, and move tables to.
     """
     if not 1 <= urls_last_s <= LONGEST_LIFE_MS // 1000:
         raise InvalidInput(
@@ -161,7 +179,8 @@ def open_server(
     repository.mark()
     # An object store signs for itself, and its bytes don't come through here.
     signer = Signer.of(store) if split(store.uri).scheme == "file" else None
-    rules = access.DatasetAccess(repository, Tokens(store), anonymous_read=anonymous_read)
+    tokens = Tokens(store)
+    rules = access.DatasetAccess(repository, tokens, anonymous_read=anonymous_read)
     metrics = Metrics()
     sessions = Sessions(
         repository,
@@ -177,15 +196,19 @@ def open_server(
     datasets = Datasets(
         repository, rules, signer, connections=lambda: sum(each.connections for each in served)
     )
+    changes = DatasetChanges(repository, check_unused, clock=now_ms)
+    admin = DatasetAdmin(repository, rules, changes)
+    root_of_datasets = DatasetRoot(store.uri, repository, tokens, changes, queue, url)
+    console, pages = server_console(settings, root_of_datasets, url, console_places)
     app = create_app(
         queue,
         secret,
         wake=worker.wake,
         is_healthy=lambda: worker.is_alive,
-        datasets=[*sessions.routes(), *datasets.routes()],
+        datasets=[*pages, *sessions.routes(), *admin.routes(), *datasets.routes()],
         metrics=metrics,
     )
-    server = RunningServer(listener, app, worker, sessions)
+    server = RunningServer(listener, app, worker, sessions, console)
     served.append(server)
     return server
 

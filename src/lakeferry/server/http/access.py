@@ -57,34 +57,41 @@ class DatasetAccess:
         self._seen: dict[DatasetName, tuple[float, Visibility]] = {}
 
     def refusal(
-        self, authorization: Sequence[str], name: DatasetName, *, write: bool
+        self,
+        authorization: Sequence[str],
+        name: DatasetName,
+        *,
+        write: bool,
+        folder: DatasetName | None = None,
     ) -> HttpRefusal | None:
         """Return why a request is refused, or ``None`` if it is allowed.
 
         ``authorization`` has the request's headers of that name. An allowed read doesn't mean
-        that the dataset exists.
+        that the dataset exists. ``folder`` is the folder of a session that has begun: the dataset
+        may have been renamed since.
         """
-        grant = self._grant(authorization)
+        place = self._repository.folders.folder(name) if folder is None else folder
+        grant = self.grant_of(authorization)
         if isinstance(grant, HttpRefusal):
             return grant
         if grant is not None and grant.covers(name):
             return HttpRefusal(403) if write and not grant.may_write else None
-        if grant is None and (write or not self._anyone_reads(name)):
+        if grant is None and (write or not self._anyone_reads(place)):
             return HttpRefusal(401, ANONYMOUS)
-        if not write and self._anyone_reads(name):
+        if not write and self._anyone_reads(place):
             return None
         # Tell that another account's dataset exists only to a client that could read it.
-        is_seen = self._anyone_reads(name) and self._repository.kind(name) is not None
+        is_seen = self._anyone_reads(place) and self._exists(place)
         return HttpRefusal(403 if is_seen else 404)
 
     def token_refusal(self, authorization: Sequence[str]) -> HttpRefusal | None:
         """Return why a request's token is invalid, for any dataset; ``None`` if it is valid."""
-        grant = self._grant(authorization)
+        grant = self.grant_of(authorization)
         if isinstance(grant, HttpRefusal):
             return grant
         return HttpRefusal(401, ANONYMOUS) if grant is None else None
 
-    def _grant(self, authorization: Sequence[str]) -> TokenGrant | HttpRefusal | None:
+    def grant_of(self, authorization: Sequence[str]) -> TokenGrant | HttpRefusal | None:
         """Return what a request's token allows, or why it is refused; ``None`` without one."""
         token = handshake.bearer_token(("authorization", value) for value in authorization)
         if isinstance(token, handshake.HandshakeRefusal):
@@ -113,30 +120,41 @@ class DatasetAccess:
                 state = handshake.TokenState("expired" if is_expired else "invalid")
                 return handshake.ClientRights(state, True, may_read=False, may_write=False)
         is_covered = grant is not None and grant.covers(name)
-        is_open = not is_covered and self._anyone_reads(name)
+        folder = self._repository.folders.folder(name)
+        is_open = not is_covered and self._anyone_reads(folder)
         may_write = grant is not None and is_covered and grant.may_write
         return handshake.ClientRights(
             state,
-            dataset_exists=self._repository.kind(name) is not None,
+            dataset_exists=self._exists(folder),
             may_read=is_covered or is_open,
             may_write=may_write,
             anonymous_allowed=is_open,
             may_create=is_covered,
         )
 
-    def _anyone_reads(self, name: DatasetName) -> bool:
-        return self._anonymous_read or self._visibility(name) is Visibility.PUBLIC
+    @property
+    def anonymous_read(self) -> bool:
+        """Whether every dataset is read without a token."""
+        return self._anonymous_read
 
-    def _visibility(self, name: DatasetName) -> Visibility:
+    def _exists(self, folder: DatasetName | None) -> bool:
+        return folder is not None and self._repository.kind(folder) is not None
+
+    def _anyone_reads(self, folder: DatasetName | None) -> bool:
+        if self._anonymous_read:
+            return True
+        return folder is not None and self._visibility(folder) is Visibility.PUBLIC
+
+    def _visibility(self, folder: DatasetName) -> Visibility:
         now = self._ticks()
         with self._lock:
-            seen = self._seen.get(name)
+            seen = self._seen.get(folder)
             if seen is not None and now - seen[0] < KNOWN_FOR_S:
                 return seen[1]
-        found = self._repository.visibility(name)
+        found = self._repository.visibility(folder)
         with self._lock:
-            self._seen.pop(name, None)
-            self._seen[name] = (now, found)
+            self._seen.pop(folder, None)
+            self._seen[folder] = (now, found)
             if len(self._seen) > _REMEMBERED:
                 del self._seen[next(iter(self._seen))]
         return found

@@ -28,7 +28,7 @@ import asyncio
 import logging
 import re
 from collections.abc import AsyncIterator, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import anyio.from_thread
 import anyio.to_thread
@@ -188,6 +188,12 @@ class Datasets:
         allowed = await run_in_threadpool(self._allowed, request, target)
         if isinstance(allowed, HttpRefusal):
             return _refused(allowed)
+        if allowed is None:
+            # A signed URL names the folder itself: it is good for one folder, whatever its name.
+            folder = await run_in_threadpool(self._repository.folders.folder, target.dataset)
+            if folder is None:
+                return Response(status_code=404)
+            target = replace(target, dataset=folder)
         try:
             if request.method == "PUT":
                 return await self._put(request, target, allowed)

@@ -39,8 +39,11 @@ from lakeferry.transfer.datasets.delta.delta_dataset import DeltaDataset
 from lakeferry.transfer.datasets.local_dataset import kind_of_block
 from lakeferry.transfer.datasets.odf import OdfDataset
 from lakeferry.transfer.datasets.stored_chain import HEAD
+from lakeferry.transfer.repository import dataset_sizes
+from lakeferry.transfer.repository.dataset_changes import check_names_around
 from lakeferry.transfer.repository.dataset_names import DatasetName
-from lakeferry.transfer.repository.push_records import PushRecord, Sweep
+from lakeferry.transfer.repository.last_push import LastPush, record_push
+from lakeferry.transfer.repository.push_records import PushRecord, Sweep, now_ms
 from lakeferry.transfer.repository.push_renewal import Heart
 from lakeferry.transfer.repository.repository import Repository, Visibility
 from lakeferry.transfer.repository.signed_urls import Links
@@ -126,17 +129,21 @@ class Pushing:
         promises: Promises | None = None,
         heart: Heart | None = None,
         session: Seat | None = None,
+        folder: DatasetName | None = None,
+        token_id: str | None = None,
     ) -> None:
-        """Receive a dataset.
+        """Receive the dataset ``name``; its ``folder`` has the same name by default.
 
         ``puts_prove`` means that the server checks the hash of every PUT; otherwise objects are
         read before a commit. ``check`` raises as soon as the client has lost the right to write.
         ``extended`` clients send
         :data:`~lakeferry.transfer.wire.handshake.EXTENDED_HEADER`. ``session`` is the push's place
-        among the sessions; it tells which pushes share the budget.
+        among the sessions; it tells which pushes share the budget. ``token_id`` is recorded when
+        the push has succeeded.
         """
         self._repository = repository
         self._name = name
+        self._folder = name if folder is None else folder
         self._open: OdfDataset | DeltaDataset | None = None
         self._budget = budget
         self._puts_prove = puts_prove
@@ -149,6 +156,7 @@ class Pushing:
             promises=promises or Promises(),
         )
         self._heart = heart or Heart()
+        self._token_id = token_id
         self._session = session or Seat("", "")
         self._is_committing = False
         self._record: PushRecord | None = None
@@ -239,15 +247,15 @@ class Pushing:
 
     def _settle_kind(self, kind: DatasetFormat) -> None:
         if self._open is None:
-            self._open = self._repository.dataset(self._name, kind)
+            self._open = self._repository.dataset(self._folder, kind)
         elif self._open.kind is not kind:
-            if self._repository.claim_of(self._name) is not None:
-                raise self._name_collision(self._name)
+            if self._repository.claim_of(self._folder) is not None:
+                raise self._name_collision(self._folder)
             # For blocks the reference client knows only this refusal; its text tells the reason.
             raise _Collision(SeedOverwrite())
 
     def _consider(self, request: PushRequest) -> HostEvent:
-        there = self._repository.kind(self._name)
+        there = self._repository.kind(self._folder)
         if there is not None:
             self._settle_kind(there)
         head = self._open.current() if self._open is not None else None
@@ -322,19 +330,29 @@ class Pushing:
         seed = self._taken.seed
         if self._asked.current_head is not None or self._open is None:
             return
-        if self._repository.kind(self._name) not in (None, self._open.kind):
-            raise self._name_collision(self._name)
+        if self._repository.kind(self._folder) not in (None, self._open.kind):
+            raise self._name_collision(self._folder)
+        self._check_renamed()
         try:
-            self._repository.check_free(self._name, self._open.kind)
+            self._repository.check_free(self._folder, self._open.kind)
             # From now on, a client that begins a dataset below this name finds the claim. A
             # dataset begun before it is found by the second check.
             self._open.claim()
-            self._repository.check_free(self._name, self._open.kind)
+            self._repository.check_free(self._folder, self._open.kind)
         except CommitConflict as taken:
             self._open.unclaim()
             raise self._name_collision(DatasetName.parse(str(taken.fields["other"]))) from taken
         if seed is not None:
             self._claim_id(seed)
+
+    def _check_renamed(self) -> None:
+        """Refuse a new dataset above or below another one that has its name from a rename."""
+        if not self._repository.folders.read().named:
+            return
+        try:
+            check_names_around(self._repository, self._name)
+        except CommitConflict as taken:
+            raise _Collision(NameCollision(self._name.text)) from taken
 
     def _name_collision(self, other: DatasetName) -> _Collision:
         """Return the refusal of a name because of another dataset, or of its first push."""
@@ -352,13 +370,14 @@ class Pushing:
             return
         record = PushRecord(
             self._repository.store,
-            self._name,
+            self._folder,
             self._asked.current_head,
             force=self._asked.force,
             holder=self._session.holder,
         )
         self._record = record
         record.begin(chained(self._block_paths(), map(self._dataset.place, run.refs)))
+        self._repository.folders.check_push(self._name, self._folder)
         self._heart.add(record)
 
     def _block_paths(self) -> Iterator[str]:
@@ -371,7 +390,7 @@ class Pushing:
 
     def _claim_id(self, seed: Seed) -> None:
         try:
-            self._repository.claim_id(self._name, seed)
+            self._repository.claim_id(self._folder, seed)
         except CommitConflict as taken:
             raise _Collision(RefCollision(seed.did)) from taken
 
@@ -419,6 +438,10 @@ class Pushing:
             )
         if expected is None:
             self._settle(run.seed, last)
+        if self._dataset.kind is DatasetFormat.ODF:
+            dataset_sizes.keep_size(self._repository, self._folder, expected, last, run.judged)
+        done = LastPush(now_ms(), self._token_id, last.text, self._blocks, self._objects)
+        record_push(self._repository.store, self._folder, done)
         self._forget(leave=False)
         if record is not None:
             # The head is set; garbage collection finds a record that can't be deleted now.
@@ -429,9 +452,9 @@ class Pushing:
         """Record who may see the dataset before the head is set or moved."""
         if self._asked.current_head is None:
             visibility = Visibility[self._asked.visibility.name]
-            self._repository.propose_visibility(self._name, head, visibility)
+            self._repository.propose_visibility(self._folder, head, visibility)
         else:
-            self._repository.confirm_visibility(self._name)
+            self._repository.confirm_visibility(self._folder)
 
     def _check_objects(self, run: _Run) -> None:
         unproven = self._unproven(list(run.refs))
@@ -484,10 +507,10 @@ class Pushing:
         try:
             if seed is not None:
                 self._claim_id(seed)
-            self._repository.set_visibility(self._name, Visibility[self._asked.visibility.name])
+            self._repository.set_visibility(self._folder, Visibility[self._asked.visibility.name])
         except _Collision:
             if self._dataset.head() == last:
-                self._repository.store.delete_many([f"{self._name}/{HEAD}"])
+                self._repository.store.delete_many([f"{self._folder}/{HEAD}"])
             raise
         except StorageError as error:
             _LOG.warning("the records of the new dataset %s are incomplete: %s", self._name, error)

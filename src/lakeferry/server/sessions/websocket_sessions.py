@@ -48,6 +48,7 @@ from lakeferry.server.sessions.push_work import Pushing
 from lakeferry.server.sessions.worker_threads import SessionThreads
 from lakeferry.server.upload_slots import Slots
 from lakeferry.transfer.datasets.dataset import DatasetFormat
+from lakeferry.transfer.repository.access_tokens import token_id
 from lakeferry.transfer.repository.dataset_names import DatasetName
 from lakeferry.transfer.repository.push_renewal import Heart
 from lakeferry.transfer.repository.repository import Repository
@@ -77,6 +78,7 @@ class _Asked:
 
     operation: Operation
     name: DatasetName
+    folder: DatasetName
     agreed: Agreement
 
 
@@ -197,24 +199,27 @@ class Sessions:
                 client=_client(asked),
                 status=found.status,
             )
-            return found
-        return _Asked(operation, name, found)
+        return found
 
     def _decide(
         self, operation: Operation, name: DatasetName, headers: Sequence[tuple[str, str]]
-    ) -> Agreement | HandshakeRefusal:
+    ) -> _Asked | HandshakeRefusal:
         found = handshake.negotiate(operation, headers, self._access.standing(headers, name))
-        is_pull = isinstance(found, Agreement) and operation is Operation.PULL
+        if isinstance(found, HandshakeRefusal):
+            return found
+        if operation is Operation.PUSH:
+            return _Asked(operation, name, self._repository.folders.folder_for_push(name), found)
         # Not earlier: the handshake defines the order of refusals.
-        if is_pull and self._repository.kind(name) is None:
+        folder = self._repository.folders.folder(name)
+        if folder is None or self._repository.kind(folder) is None:
             return HandshakeRefusal(404)
-        return found
+        return _Asked(operation, name, folder, found)
 
     # --- The session ----------------------------------------------------------------
 
     async def _run(self, socket: WebSocket, seat: Seat, asked: _Asked) -> None:
-        name, op = asked.name, asked.operation.value
-        kind = await run_in_threadpool(self._repository.kind, name)
+        name, folder, op = asked.name, asked.folder, asked.operation.value
+        kind = await run_in_threadpool(self._repository.kind, folder)
         machine, work = self._begun(socket, seat, asked, kind)
         label = {"session": uuid.uuid4().hex[:12], "op": op, "dataset": name.text}
         began = time.monotonic()
@@ -230,7 +235,7 @@ class Sessions:
                     answer,
                     self._threads,
                     label,
-                    lambda action: self._first(action, name, kind),
+                    lambda action: self._first(action, folder, kind),
                     AnswerRoom(self._answers, seat.holder, wire_of(socket), self._threads.tidy),
                 )
                 await conversation.run()
@@ -252,7 +257,7 @@ class Sessions:
         is_push = asked.operation is Operation.PUSH
 
         def check() -> None:
-            refusal = self._access.refusal(authorization, name, write=is_push)
+            refusal = self._access.refusal(authorization, name, write=is_push, folder=asked.folder)
             if refusal is not None:
                 refused = Unauthorized if refusal.status == 401 else Forbidden
                 raise refused("the token isn't good any more")
@@ -261,6 +266,7 @@ class Sessions:
         links = self._links if reached is None else self._links.at(reached)
         links = links.for_holder(seat.holder)
         if is_push:
+            token = handshake.bearer_token(socket.headers.items())
             return PushServer(agreed.dialect, pace=self._pace), Pushing(
                 self._repository,
                 name,
@@ -273,9 +279,11 @@ class Sessions:
                 promises=self._promises,
                 heart=self._heart,
                 session=seat,
+                folder=asked.folder,
+                token_id=token_id(token) if isinstance(token, str) else None,
             )
         return PullServer(agreed.dialect, pace=self._pace), Pulling(
-            self._repository.dataset(name, kind or DatasetFormat.ODF),
+            self._repository.dataset(asked.folder, kind or DatasetFormat.ODF),
             links,
             urls_last_s=self._urls_last_s,
             check=check,
@@ -310,7 +318,7 @@ class Sessions:
         )
 
     def _first(
-        self, action: MachineAction, name: DatasetName, kind: DatasetFormat | None
+        self, action: MachineAction, folder: DatasetName, kind: DatasetFormat | None
     ) -> Future[Any] | None:
         """Return what has to finish before an action: making the head, if it isn't made yet."""
         match action:
@@ -319,7 +327,7 @@ class Sessions:
             case _:
                 is_needed = isinstance(action, ConsiderPush | CheckAndCommit)
         return (
-            self._repository.heads.of(name) if is_needed and kind is DatasetFormat.DELTA else None
+            self._repository.heads.of(folder) if is_needed and kind is DatasetFormat.DELTA else None
         )
 
 

@@ -32,6 +32,7 @@ from lakeferry.errors import (
 from lakeferry.transfer.chain.hashes import LONGEST_TEXT, Multihash
 from lakeferry.transfer.chain.odf_blocks import LARGEST_BLOCK_BYTES, ObjectKind
 from lakeferry.transfer.client import trusted_hosts
+from lakeferry.transfer.client.dataset_urls import parse_url
 from lakeferry.transfer.client.rate_limit import Rate
 from lakeferry.transfer.client.request_body import Connector, RequestBody, limited
 from lakeferry.transfer.client.trusted_hosts import shown_url
@@ -44,7 +45,6 @@ from lakeferry.transfer.wire.messages import MessageDialect, TransferUrl
 
 _T = TypeVar("_T")
 
-_SCHEMES = {"http": "http", "https": "https", "odf+http": "http", "odf+https": "https"}
 _PASSING = {408, 425, 429, 500, 502, 503, 504}
 _MOVED = {301, 302, 303, 307, 308}
 _MOST_REDIRECTS = 4
@@ -311,23 +311,6 @@ class Remote:
         if isinstance(error, StorageUnavailable):
             error.fields["passing"] = status in _PASSING
         return error
-
-
-def parse_url(text: str) -> URL:
-    """Return the HTTP URL of a dataset that a user named, or raise ``InvalidInput``."""
-    scheme, separator, rest = text.partition("://")
-    plain = _SCHEMES.get(scheme.lower())
-    try:
-        url = URL(f"{plain}://{rest.rstrip('/')}")
-        fits = bool(plain and separator and url.host and url.port)
-    except ValueError:
-        fits = False
-    if not fits or url.user or url.password or url.query_string or url.fragment:
-        raise InvalidInput(
-            f"{shown_url(text)} isn't the URL of a dataset",
-            remedy="write http://host/name, https://host/account/name, or the same with odf+",
-        )
-    return url
 
 
 def is_passing(error: LakeferryError) -> bool:

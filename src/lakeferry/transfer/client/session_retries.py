@@ -13,8 +13,9 @@ from lakeferry.errors import CommitStateUnknown, Diverged, InvalidInput, Lakefer
 from lakeferry.storage import Store
 from lakeferry.storage.side_folder import Aside
 from lakeferry.transfer.chain.hashes import Multihash
+from lakeferry.transfer.client.dataset_urls import parse_url
 from lakeferry.transfer.client.objects_by_engine import Carrying
-from lakeferry.transfer.client.remote_dataset import Remote, Terms, is_passing, parse_url
+from lakeferry.transfer.client.remote_dataset import Remote, Terms, is_passing
 from lakeferry.transfer.client.session_work import ChooseCarrier, nobody_else
 from lakeferry.transfer.client.shared_limits import StoreThreads
 from lakeferry.transfer.client.transfer_progress import TransferProgress, Transferred

@@ -8,6 +8,7 @@ from typing import Any
 
 from lakeferry.engine import Observer, Volume
 from lakeferry.errors import LakeferryError
+from lakeferry.readable import Facts, counted, size
 from lakeferry.transfer.chain.hashes import Multihash
 from lakeferry.transfer.chain.odf_blocks import ObjectRef
 
@@ -35,6 +36,20 @@ class Transferred:
             "skipped": self.skipped,
             "changed": self.changed,
         }
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        from lakeferry.html_tables import facts_table, notebook_view, warning_list
+
+        facts: Facts = [
+            ("head", self.head),
+            ("blocks moved", self.blocks),
+            ("objects moved", f"{counted(self.objects, 'object')} of {size(self.bytes)}"),
+            ("objects that were there", self.skipped),
+        ]
+        remarks = [] if self.changed else ["nothing had to be moved"]
+        unfinished = [] if self.unfinished is None else [f"left unfinished: {self.unfinished}"]
+        return notebook_view("Transfer", facts_table(facts), *remarks, warning_list(unfinished))
 
 
 _TOLD_EACH_BYTES = 256 * 1024

@@ -5,6 +5,10 @@ secret, in ``.lakeferry/tokens/<id>.json`` below its root. The secret has 256 ra
 slower hash isn't needed against guessing. It is shown once, when the token is created. To revoke
 a token, delete its file.
 
+A token may have a name and a note, for whoever looks at the list. They identify nothing, so two
+tokens may have the same name, for example while one replaces the other. Files from before names
+and notes have neither.
+
 A running server reads a token's file when the token is used, and again after
 :data:`KNOWN_FOR_S`: a new or revoked token takes effect within a second.
 """
@@ -44,6 +48,8 @@ _TOKEN = re.compile(r"lf_([0-9a-f]{16})_([A-Za-z0-9_-]{43})")
 _ID = re.compile(r"[0-9a-f]{16}")
 _LARGEST_RECORD_BYTES = 4096
 _REMEMBERED = 10_000
+LONGEST_TOKEN_NAME = 100
+LONGEST_TOKEN_NOTE = 500
 
 
 class Scope(Enum):
@@ -71,9 +77,14 @@ class TokenGrant(msgspec.Struct, frozen=True):
         return self.scope is Scope.WRITE
 
 
-class _Record(msgspec.Struct, frozen=True):
+class _Record(msgspec.Struct, frozen=True, omit_defaults=True):
     sha256: str
     grant: TokenGrant
+    name: str | None = None
+    note: str | None = None
+
+
+_RECORD_DECODER = msgspec.json.Decoder(_Record)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +94,13 @@ class StoredToken:
     id: str
     """The part between ``lf_`` and the next ``_``."""
     grant: TokenGrant
+    name: str | None = None
+    note: str | None = None
 
     def as_document(self) -> dict[str, Any]:
         """Return one element of ``tokens`` in the output of ``token list``."""
-        return {"id": self.id, **msgspec.to_builtins(self.grant)}
+        named = {"id": self.id, "name": self.name, "note": self.note}
+        return {**named, **msgspec.to_builtins(self.grant)}
 
 
 class Tokens:
@@ -112,11 +126,15 @@ class Tokens:
         *,
         dataset: DatasetName | None = None,
         lasts_ms: int | None = None,
+        name: str | None = None,
+        note: str | None = None,
     ) -> str:
         """Create a token and return it; it can't be read again later.
 
         Without a ``dataset`` it is for all of them, without ``lasts_ms`` it doesn't expire.
+        ``name`` and ``note`` are shown with it.
         """
+        check_label(name, note)
         if lasts_ms is not None and lasts_ms <= 0:
             raise InvalidInput("the token would already have expired")
         now_ms = self._clock()
@@ -127,7 +145,7 @@ class Tokens:
             now_ms,
             None if lasts_ms is None else now_ms + lasts_ms,
         )
-        data = msgspec.json.encode(_Record(_digest(secret), grant))
+        data = msgspec.json.encode(_Record(_digest(secret), grant, name, note))
         if not self._store.put_if_absent(_path(id_), data) and self._store.get(_path(id_)) != data:
             raise InvalidInput("there is a token with this id", remedy="try again")
         return f"lf_{id_}_{secret}"
@@ -144,7 +162,8 @@ class Tokens:
         id_ = _id(self._store, token)
         try:
             data = self._store.get_range(_path(id_), 0, _LARGEST_RECORD_BYTES)
-            return StoredToken(id_, msgspec.json.decode(data, type=_Record).grant)
+            record = _RECORD_DECODER.decode(data)
+            return StoredToken(id_, record.grant, record.name, record.note)
         except (ObjectNotFound, msgspec.MsgspecError):
             return None
 
@@ -181,7 +200,7 @@ class Tokens:
                 return known[1]
         try:
             data = self._store.get_range(_path(id_), 0, _LARGEST_RECORD_BYTES)
-            record = msgspec.json.decode(data, type=_Record)
+            record = _RECORD_DECODER.decode(data)
         except (ObjectNotFound, msgspec.MsgspecError):
             record = None
         except (Forbidden, Unauthorized) as error:
@@ -193,6 +212,24 @@ class Tokens:
             if len(self._known) > _REMEMBERED:
                 del self._known[next(iter(self._known))]
         return record
+
+
+def token_id(token: str) -> str | None:
+    """Return the public part of a token, as ``token list`` shows it; ``None`` if it is none."""
+    match = _TOKEN.fullmatch(token) if len(token) <= LONGEST_TOKEN else None
+    return None if match is None else match[1]
+
+
+def check_label(name: str | None, note: str | None) -> None:
+    """Refuse a name or a note that is empty, too long, or would disturb a terminal."""
+    labels = (("name", name, LONGEST_TOKEN_NAME), ("note", note, LONGEST_TOKEN_NOTE))
+    for what, text, longest in labels:
+        if text is not None and not (0 < len(text) <= longest and text.isprintable()):
+            raise InvalidInput(
+                f"this can't be a token's {what}",
+                cause=repr(text[:longest]),
+                remedy=f"write 1 to {longest} printable characters in one line",
+            )
 
 
 def _path(id_: str) -> str:

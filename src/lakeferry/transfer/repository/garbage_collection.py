@@ -1,12 +1,13 @@
 """Deletes objects that no dataset and no unfinished push needs.
 
-It looks for three kinds of garbage, and deletes each only when it is older than the grace period:
+It looks for four kinds of garbage, and deletes each only when it is older than the grace period:
 
 * objects that a push got URLs for and never committed, because it ended or went silent. They are
   known from the push's record, so the number of requests grows with the unfinished pushes and
   with the blocks pushed since, and not with the repository;
 * objects and blocks of ODF datasets that the chain from the head doesn't reach: a full scan,
   which is an engine's work (:class:`~lakeferry.engine.OrphanPlan`);
+* the folders of deleted datasets, when they were deleted longer ago than the grace period;
 * temporary files that a server on local disk never renamed, and parts of objects that nobody
   joined, there and on S3, while no push is running.
 
@@ -26,6 +27,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import islice
 from typing import Any
 
 import pyarrow as pa
@@ -54,7 +56,10 @@ from lakeferry.transfer.chain.hashes import Algorithm, Multihash
 from lakeferry.transfer.datasets.delta.delta_dataset import FIRST_PULL_CLAIM
 from lakeferry.transfer.datasets.odf import FOLDERS, OdfDataset
 from lakeferry.transfer.datasets.stored_chain import HEAD
+from lakeferry.transfer.repository.dataset_folders import DatasetFolders
 from lakeferry.transfer.repository.dataset_names import DELTA_LOG, OWN_FOLDER
+from lakeferry.transfer.repository.last_push import forget_push
+from lakeferry.transfer.repository.last_write import last_write
 from lakeferry.transfer.repository.needed_objects import (
     DeltaReaching,
     OdfReach,
@@ -94,6 +99,7 @@ class Why(Enum):
     UNFINISHED = "unfinished_push"
     UNREACHED = "unreached"
     LEFTOVER = "leftover"
+    DELETED = "deleted_dataset"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +130,8 @@ class GarbageCollected:
     """The number of unfinished pushes that were cleaned up."""
     damaged: tuple[str, ...] = ()
     """Datasets whose chain can't be followed: nothing was deleted there."""
+    written: tuple[str, ...] = ()
+    """Folders of deleted datasets that somebody wrote to afterwards: nothing was deleted there."""
 
     @property
     def changed(self) -> bool:
@@ -137,6 +145,7 @@ class GarbageCollected:
             "bytes": self.bytes,
             "unfinished_pushes": self.pushes,
             "damaged": list(self.damaged),
+            "written": list(self.written),
             "changed": self.changed,
         }
 
@@ -146,6 +155,7 @@ class _Tally:
     garbage: list[Garbage] = field(default_factory=list)
     pushes: int = 0
     damaged: set[str] = field(default_factory=set)
+    written: set[str] = field(default_factory=set)
     planned: set[str] = field(default_factory=set)
 
 
@@ -185,6 +195,7 @@ class Collector:
             sum(each.size_bytes for each in tally.garbage),
             tally.pushes,
             tuple(sorted(tally.damaged)),
+            tuple(sorted(tally.written)),
         )
 
     # --- Unfinished pushes ----------------------------------------------------------
@@ -289,13 +300,58 @@ class Collector:
         except ObjectNotFound:
             return None
 
+    # --- Deleted datasets -----------------------------------------------------------
+
+    def deleted(self) -> None:
+        """Delete the objects of deleted datasets.
+
+        No name leads to their folders, and no push may begin there. But a table's folder can be
+        written without the server: what was written after the deletion stays.
+        """
+        folders = DatasetFolders(self._store)
+        for folder, dataset in folders.read().deleted.items():
+            if self._now_ms - dataset.deleted_ms < self._grace_ms:
+                continue
+            written = last_write(self._store, folder)
+            if dataset.written and written and dataset.written.is_before(written):
+                self._tally.written.add(folder)
+                continue
+            # The log or the head goes first: what is left after a crash can't be read as a dataset.
+            for lead in (f"{folder}/{DELTA_LOG}/", f"{folder}/{HEAD}", f"{folder}/"):
+                self._delete_all(self._held(folder, lead))
+            if not self._dry_run:
+                self._store.prune(folder)
+                forget_push(self._store, folder)
+                folders.change(lambda table, folder=folder: table.emptied(folder))  # type: ignore[misc]
+
+    def _held(self, folder: str, lead: str) -> Iterator[ObjectInfo]:
+        """Yield what a dataset's folder holds; what its links lead to may be somebody else's."""
+        if not self._is_local:
+            yield from list_all(self._store, lead)
+            return
+        if next(self._store.entries(folder), None) == folder:
+            # The folder itself is a link.
+            yield ObjectInfo(folder, 0, 0)
+            return
+        for name in self._store.entries(f"{folder}/"):
+            if f"{name}/".startswith(lead):
+                yield self._info(name) or ObjectInfo(name, 0, 0)
+
+    def _delete_all(self, found: Iterator[ObjectInfo]) -> None:
+        while wave := list(islice(found, WAVE)):
+            if not self._dry_run:
+                self._store.delete_many([info.path for info in wave])
+            self._note(wave, Why.DELETED)
+
     # --- Full scan ------------------------------------------------------------------
 
     def unreached(
         self, engines: Callable[[int, int], Engine], observer: Observer = unobserved
     ) -> None:
         """Delete what no chain reaches; ``engines`` returns the engine for a job's size."""
-        heads = {name: head for name in odf_folders(self._store) for head in self._head(name)}
+        deleted = DatasetFolders(self._store).read().deleted
+        datasets = [name for name in odf_folders(self._store) if name not in deleted]
+        heads = {name: head for name in datasets for head in self._head(name)}
         shelves = tuple(_shelf(name, head) for name, head in heads.items())
         plan = OrphanPlan(self._store.config, shelves, self._now_ms - self._grace_ms)
         wave: list[ObjectInfo] = []
@@ -500,5 +556,6 @@ def collect(
     collector = Collector(store, grace_ms=grace_ms, dry_run=dry_run, clock=clock)
     collector.unfinished()
     if not unfinished_only:
+        collector.deleted()
         collector.unreached(engines, observer)
     return collector.garbage if dry_run else collector.collected()

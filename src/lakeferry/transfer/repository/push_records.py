@@ -46,6 +46,7 @@ SWEEP_LASTS_S = 60.0
 SWEEP_COUNTS_MS = 600_000
 """A sweep older than this counts as abandoned: its process was stopped."""
 
+_NOTE_DECODER = msgspec.json.Decoder(Note)
 _NOTE = "push.json"
 _PAGE_PATHS = 10_000
 _POLL_S = 0.1
@@ -176,7 +177,7 @@ class PushRecord:
                 raise _taken() from None
             if there == text:
                 break
-            if msgspec.json.decode(there, type=Note).state is PushState.TAKEN:
+            if _NOTE_DECODER.decode(there).state is PushState.TAKEN:
                 raise _taken()
             self._text = there
         else:
@@ -253,7 +254,7 @@ class Records:
             return FoundRecord(id_, None, b"", seen_ms, pages)
         try:
             text = self._store.get(path)
-            return FoundRecord(id_, msgspec.json.decode(text, type=Note), text, seen_ms, pages)
+            return FoundRecord(id_, _NOTE_DECODER.decode(text), text, seen_ms, pages)
         except ObjectNotFound:
             # The push has ended meanwhile, and its head is set.
             return None

@@ -1,15 +1,20 @@
 """A root of datasets: finds, creates and removes them.
 
-A dataset is a folder, ``name`` or ``account/name``. One with a ``_delta_log`` is a Delta
-table, one with ``refs/head`` an ODF dataset. The server's files about all datasets are in the
-root's own ``.lakeferry``, and those about one dataset in a ``.lakeferry`` inside its folder, so
-that they are deleted with it. Delta's cleaners don't touch names that begin with a dot.
+A dataset is a folder, ``name`` or ``account/name``. One with a ``_delta_log`` is a Delta table,
+one with ``refs/head`` an ODF dataset. A renamed dataset keeps its folder, so wherever a
+:class:`Repository` takes a name, it is that of the folder
+(:mod:`lakeferry.transfer.repository.dataset_folders` finds it).
+
+The server's files about all datasets are in the root's own ``.lakeferry``, and those about one
+dataset in a ``.lakeferry`` inside its folder, so that they are deleted with it. Delta's cleaners
+don't touch names that begin with a dot.
 
 A dataset's name is checked in :mod:`lakeferry.transfer.repository.dataset_names`.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 import uuid
 from collections import OrderedDict
@@ -45,6 +50,7 @@ from lakeferry.transfer.datasets.delta.publishing_commits import NEXT
 from lakeferry.transfer.datasets.delta.root_checkpoints import CHAIN_FOLDER
 from lakeferry.transfer.datasets.odf import FOLDERS, OdfDataset
 from lakeferry.transfer.datasets.stored_chain import HEAD
+from lakeferry.transfer.repository.dataset_folders import DatasetFolders
 from lakeferry.transfer.repository.dataset_names import (
     DELTA_LOG,
     OWN_FOLDER,
@@ -81,6 +87,9 @@ class _Record(msgspec.Struct, frozen=True, omit_defaults=True):
     head: str | None = None
 
 
+_RECORD_DECODER = msgspec.json.Decoder(_Record)
+
+
 class Repository:
     """The datasets below the root of a store."""
 
@@ -93,6 +102,8 @@ class Repository:
     ) -> None:
         """Use a store; ``choose`` returns the engine for digests. No request is sent yet."""
         self.store = store
+        self.folders = DatasetFolders(store, clock)
+        """Which name leads to which folder."""
         self._clock = clock
         self._choose = choose
         self.heads: Heads[DatasetName] = Heads(lambda name: self.delta(name).current())
@@ -180,9 +191,11 @@ class Repository:
     def visibility(self, name: DatasetName) -> Visibility:
         """Return who may see a dataset; private if the record is missing or unclear."""
         _, record = self._visibility_record(name)
-        if record is None or not self._counts(name, record):
-            return Visibility.PRIVATE
-        return record.visibility
+        # Of a damaged head nobody knows whether it is the record's.
+        with suppress(CorruptLog):
+            if record is not None and self._counts(name, record):
+                return record.visibility
+        return Visibility.PRIVATE
 
     def _visibility_record(self, name: DatasetName) -> tuple[bytes | None, _Record | None]:
         try:
@@ -190,7 +203,7 @@ class Repository:
         except ObjectNotFound:
             return None, None
         try:
-            return data, msgspec.json.decode(data, type=_Record)
+            return data, _RECORD_DECODER.decode(data)
         except msgspec.MsgspecError:
             return data, None
 
@@ -253,6 +266,13 @@ class Repository:
                 raise _taken(name, cause, DatasetName.parse(inside) if is_name(inside) else name)
             after = f"{lead}{below}/{_LAST}"
 
+    def datasets_below(self, folder: DatasetName) -> Iterator[DatasetName]:
+        """Yield the folders directly below a folder that are datasets."""
+        for below in subfolders(self.store, f"{folder}/"):
+            inside = f"{folder}/{below}"
+            if is_name(inside) and self.kind(DatasetName(inside)) is not None:
+                yield DatasetName(inside)
+
     def _check_no_account(self, name: DatasetName) -> None:
         """Refuse a table around datasets; its own files may have any names."""
         lead = f"{name}/"
@@ -281,13 +301,15 @@ class Repository:
         if there == mine:
             return
         other = DatasetName.parse(there.decode())
-        if self.odf(other).seed() != seed and self.store.swap(path, there, mine):
+        folders = self.folders.read()
+        is_gone = other.text in folders.deleted or self.odf(other).seed() != seed
+        if is_gone and self.store.swap(path, there, mine):
             return
         raise CommitConflict(
             "the repository has this dataset under another name",
             cause=f"its id is {seed.did}",
             dataset_id=seed.did,
-            dataset_alias=other.text,
+            dataset_alias=folders.name_of(other.text),
         )
 
     def _adopt(self) -> None:
@@ -297,7 +319,10 @@ class Repository:
                 return
             claims = [found.path for found in self.store.list(f"{OWN_FOLDER}/ids/")]
             claimed = {name.decode(errors="replace") for name in self.store.get_many(claims)}
+            deleted = self.folders.read().deleted
             for name in odf_folders(self.store):
+                if name in deleted:
+                    continue
                 # A damaged dataset has no readable id.
                 with suppress(*DAMAGED):
                     seed = None if name in claimed else self.odf(DatasetName(name)).seed()
@@ -383,6 +408,17 @@ def _folders(store: Store, lead: str) -> Iterator[str]:
         after = f"{lead}{below}/{_LAST}" if slash else found.path
         if slash:
             yield below
+
+
+def subfolders(store: Store, lead: str) -> Iterator[str]:
+    """Yield the folders directly below a folder; on local disk empty ones, too, and no links."""
+    found = store.folders(lead)
+    if found is None:
+        yield from _folders(store, lead)
+        return
+    # On local disk a folder's name need not be UTF-8.
+    for each in sorted(found, key=os.fsencode):
+        yield each.removeprefix(lead).rstrip("/")
 
 
 def _claim(seed: Seed) -> str:

@@ -185,9 +185,13 @@ class PushServer(ServerSession[PushServerState]):
 
     @property
     def most_bytes(self) -> int:
-        """The maximum size of a client's message in this state; one may come early."""
+        """The maximum size of a client's next message, also if it is on its way already."""
         is_early = self.state is _S.ENSURING and self._early is None
-        return self.limits.objects_message_bytes if is_early else super().most_bytes
+        # The end of a page and the request for the next one may come in one packet.
+        is_next_page_near = self.state is _S.UPLOADING and self._is_truncated
+        if is_early or is_next_page_near:
+            return self.limits.objects_message_bytes
+        return super().most_bytes
 
     def _hear(self, text: Text) -> None:
         if self.state is _S.ENSURING and self._early is None:

@@ -55,6 +55,10 @@ _IN_THE_WAY = (
     "the server's log names the file that is in the way: if nobody needs it, have it "
     "deleted there, and push again"
 )
+_NEW_NAME = (
+    "it was renamed or deleted while the push began: 'lakeferry ls' shows its name now; the same "
+    "command pushes it as a new dataset under the old name"
+)
 _LOST_HERE = (
     "restore the missing data files of the newest version here; delete the table's "
     "_delta_log/_lakeferry/transfer/refs/head, so that Lakeferry looks for the files again; then "
@@ -145,11 +149,14 @@ _TEXTS: dict[type[LakeferryError], str] = {
     Forbidden: "not allowed",
     Unauthorized: "the token is invalid",
 }
+_RENAMED = "the dataset was renamed"
 _CLASSES: dict[str, type[LakeferryError]] = {kind.code: kind for kind in _TEXTS}
 
 
 def failure_of(error: LakeferryError, phase: Phase) -> Internal:
     """Return the failure that is sent to the peer for an error."""
+    if isinstance(error, CommitConflict) and phase is Phase.PUSH_ENSURING:
+        return Internal(phase, _RENAMED, CommitConflict.code)
     for kind, text in _TEXTS.items():
         if isinstance(error, kind):
             return Internal(phase, text, kind.code)
@@ -235,6 +242,8 @@ def _remedy(kind: type[LakeferryError], phase: Phase | None) -> str:
         return "pull into an empty place: then it is transferred in parts"
     if kind is LimitExceeded and phase is Phase.PUSH_METADATA:
         return "push to a new name: then it is transferred in parts"
+    if kind is CommitConflict and phase is Phase.PUSH_ENSURING:
+        return _NEW_NAME
     if kind is Diverged and phase is Phase.PUSH_OBJECTS:
         return _IN_THE_WAY
     if kind is MissingFile and phase is Phase.PUSH_METADATA:

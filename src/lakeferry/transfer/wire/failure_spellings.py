@@ -148,6 +148,9 @@ class _DatasetError(Struct, rename="camel", omit_defaults=True):
     extras: Raw | UnsetType = UNSET
 
 
+_DATASET_ERROR_DECODER = msgspec.json.Decoder(_DatasetError)
+
+
 class FailureSpelling:
     """How one dialect spells refusals; ``mark`` is the member that identifies one."""
 
@@ -161,6 +164,7 @@ class FailureSpelling:
             self._structs = {
                 name: respelled(each, _PUBLISHED, known) for name, each in self._structs.items()
             }
+        self._decoders = {name: msgspec.json.Decoder(each) for name, each in self._structs.items()}
 
     def failure(self, members: Mapping[str, Raw]) -> f.TransferFailure | None:
         """Return the refusal in a text, if it is one; an unknown variant becomes internal."""
@@ -178,7 +182,7 @@ class FailureSpelling:
             return f.Internal(None, said[:_SHOWN].decode(errors="replace"))
 
     def _of_error(self, said: bytes) -> f.TransferFailure:
-        error = msgspec.json.decode(said, type=_DatasetError)
+        error = _DATASET_ERROR_DECODER.decode(said)
         name = error.error_code if error.error_code in self._structs else "Internal"
         extras = b"{}" if error.extras is UNSET else bytes(error.extras)
         for content in (extras, b"{}"):
@@ -192,7 +196,7 @@ class FailureSpelling:
         return f.Internal(None, error.description)
 
     def _decode(self, name: str, said: bytes) -> f.TransferFailure:
-        found: f.TransferFailure = msgspec.json.decode(said, type=self._structs[name]).value()
+        found: f.TransferFailure = self._decoders[name].decode(said).value()
         return found
 
     def document(self, failure: f.TransferFailure) -> Any:

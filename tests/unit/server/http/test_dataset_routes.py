@@ -17,12 +17,14 @@ from lakeferry.errors import StorageUnavailable, Unauthorized
 from lakeferry.export.job_queue import Queue
 from lakeferry.server.http import dataset_routes as served
 from lakeferry.server.http.access import DatasetAccess
+from lakeferry.server.http.dataset_admin import DatasetAdmin
 from lakeferry.server.http.dataset_routes import Datasets, RequestTarget
 from lakeferry.server.http.http_app import create_app
 from lakeferry.storage import ObjectInfo
 from lakeferry.transfer.chain.hashes import Multihash
 from lakeferry.transfer.datasets.dataset import DATASET_CHUNK_BYTES
 from lakeferry.transfer.repository.access_tokens import Scope, Tokens
+from lakeferry.transfer.repository.dataset_changes import CheckUnused, DatasetChanges
 from lakeferry.transfer.repository.dataset_names import DatasetName
 from lakeferry.transfer.repository.repository import Repository, Visibility
 from lakeferry.transfer.repository.signed_urls import Links, Signer
@@ -65,6 +67,7 @@ class Server:
     head_within_s: float = 30.0
     hold: threading.Event = field(default_factory=threading.Event)
     """What a call with a delay waits for."""
+    check_unused: CheckUnused = lambda _: None
 
     def __post_init__(self) -> None:
         self.chain = Chain().append(checkpoint="c").append()
@@ -76,7 +79,9 @@ class Server:
         self.tokens = Tokens(self.store, clock=self.clock)
         self.signer = Signer(bytes(32), clock=self.clock)
         access = DatasetAccess(self.repository, self.tokens, anonymous_read=self.anonymous_read)
-        routes = Datasets(
+        changes = DatasetChanges(self.repository, self.check_unused, clock=self.clock)
+        routes = DatasetAdmin(self.repository, access, changes).routes()
+        routes += Datasets(
             self.repository,
             access,
             self.signer,

@@ -486,6 +486,28 @@ def test_objects_come_in_pages(server: Served) -> None:
     assert server.stored == files
 
 
+def test_a_long_request_may_come_in_one_packet_with_the_end_of_the_page_before(
+    server: Served,
+) -> None:
+    files = dataset()
+    objects = objects_of(RUN)
+    asked = (objects * codec.LIMITS.objects)[:1_000]
+    with server.client.open("push") as session:
+        session.request_push(None)
+        session.send_blocks(RUN)
+        session.upload(files, session.urls(objects, is_truncated=True))
+        protocol = session.socket.protocol
+        for message in (
+            {"details": "Complete"},
+            {"object_files": asked, "is_truncated": False},
+        ):
+            protocol.send_text(json.dumps(message).encode())
+        packets = b"".join(protocol.data_to_send())
+        assert len(packets) > codec.LIMITS.message_bytes
+        session.socket.socket.sendall(packets)
+        assert len(session.hear()["Ok"]["object_transfer_strategies"]) == len(asked)
+
+
 def test_where_the_store_takes_anything_objects_are_read_before_a_commit() -> None:
     with Served(puts_prove=False) as server:
         files = dataset()

@@ -32,10 +32,12 @@ from lakeferry.errors import (
     Unauthorized,
 )
 from lakeferry.storage import open_store
+from lakeferry.storage.store import StreamChunk
 from lakeferry.transfer.chain.hashes import Multihash
+from lakeferry.transfer.client.dataset_urls import parse_url
 from lakeferry.transfer.client.object_urls import Source, _now_ms
 from lakeferry.transfer.client.rate_limit import Rate
-from lakeferry.transfer.client.remote_dataset import Patience, Remote, Terms, parse_url
+from lakeferry.transfer.client.remote_dataset import Patience, Remote, Terms
 from lakeferry.transfer.datasets import message_parts
 from lakeferry.transfer.datasets.message_parts import PartBounds
 from lakeferry.transfer.session.machine import Pace
@@ -841,8 +843,8 @@ def test_nothing_goes_on_after_a_pull_is_cancelled(server: TransferServer) -> No
     began = threading.Event()
 
     class Watched(DictStore):
-        def put_stream(self, path: str, chunks: Iterator[bytes], size_bytes: int) -> None:
-            def watched() -> Iterator[bytes]:
+        def put_stream(self, path: str, chunks: Iterator[StreamChunk], size_bytes: int) -> None:
+            def watched() -> Iterator[StreamChunk]:
                 yield next(chunks)
                 began.set()
                 yield from chunks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 
 import pytest
@@ -149,3 +150,25 @@ def test_a_store_that_fails_is_not_taken_for_a_bad_token() -> None:
     with pytest.raises(StorageUnavailable):
         known.check(token)
     known.check(token)
+
+
+def test_a_file_from_before_names_is_read() -> None:
+    store = DictStore()
+    tokens = Tokens(store)
+    token = tokens.create(Scope.WRITE, name="nightly", note="x" * 500)
+    path = next(iter(store.list(access_tokens.TOKENS_FOLDER))).path
+    record = json.loads(store.get(path))
+    assert (record.pop("name"), record.pop("note")) == ("nightly", "x" * 500)
+    assert record.keys() == {"sha256", "grant"}
+    store.put(path, json.dumps(record).encode())
+    assert Tokens(store).check(token).may_write
+    (listed,) = Tokens(store).all()
+    assert (listed.name, listed.note) == (None, None)
+
+
+def test_the_longest_name_and_note_fit_into_a_file() -> None:
+    store = DictStore()
+    widest = Tokens(store).create(
+        dataset=NAME, name="\U00010348" * 100, note="\U00010348" * 500, lasts_ms=10**12
+    )
+    assert Tokens(store).check(widest).scope is Scope.READ

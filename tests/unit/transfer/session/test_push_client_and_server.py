@@ -301,6 +301,13 @@ def test_an_answer_that_was_under_way_when_the_page_was_complete_is_let_pass() -
     assert isinstance(error_of(server.receive(e.Received(RUNNING), 10_003)), InvalidInput)
 
 
+def test_the_request_for_the_next_page_may_come_right_after_the_end_of_this_one() -> None:
+    server = server_in(PushServerState.UPLOADING, truncated=True)
+    assert server.most_bytes == server.limits.objects_message_bytes
+    last = server_in(PushServerState.UPLOADING)
+    assert last.most_bytes == last.limits.message_bytes
+
+
 def test_such_an_answer_may_come_while_the_next_page_is_signed() -> None:
     server = server_in(PushServerState.UPLOADING, truncated=True)
     server.receive(e.Tick(), 10_000)

@@ -140,9 +140,11 @@ class Rebuilding:
         snapshot = self._snapshot
         assert snapshot is not None
         if version in self._checksums:
-            checkpoint.write_checksum(self._log.store, snapshot)
+            counts = snapshot.num_files, snapshot.size_bytes
+            checkpoint.write_checksum(self._log.store, snapshot, *counts)
         if version in self._checkpoints:
-            checkpoint.write(self._log.store, snapshot, self._log.clock)
+            store = self._log.store
+            checkpoint.write(store, checkpoint.plan_of(snapshot, store.uri, self._log.clock()))
             self.newest = max(version, self.newest or 0)
 
 
