@@ -1,0 +1,1 @@
+"""One module for each migration; what was released is never changed."""

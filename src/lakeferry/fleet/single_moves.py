@@ -1,0 +1,112 @@
+"""Resumes or cancels the move of one table of the fleet, as ``redirect resume`` and ``cancel`` do.
+
+The job is held meanwhile, so that no run begins what is being undone, and its result is recorded,
+so that runs and pages know of it at once. A job that a run holds is refused:
+``fleet pause --stop-running`` stops it first.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from lakeferry.api.move_list import MovedTable
+from lakeferry.api.move_list_file import Wanted
+from lakeferry.api.redirects import Redirects
+from lakeferry.errors import InvalidInput, LakeferryError, RedirectInProgress
+from lakeferry.fleet.fleet_database import FleetDatabase
+from lakeferry.fleet.fleet_states import FleetEvent
+from lakeferry.fleet.inventory import FleetJob
+from lakeferry.fleet.inventory_changes import InventoryChanges
+from lakeferry.fleet.job_changes import JobChanges, JobEnd
+from lakeferry.fleet.records import FleetRecords
+from lakeferry.fleet.running import TableMover
+from lakeferry.redirect.outcome import Outcome
+from lakeferry.redirect.states import RedirectState
+from lakeferry.storage.process_identity import this_process
+
+_LEASE_MS = 3_600_000
+"""Nothing renews the lease. If the process ends, runs on its machine know at once."""
+
+
+def resume_move(database: FleetDatabase, mover: TableMover, job_id: int) -> MovedTable:
+    """Go on with the move of a job that failed or was stopped; record how it ends."""
+    with _HeldJob(database, job_id) as held:
+        job = held.job
+        moved = mover.move(Wanted(0, job.source, job.target, job.options))
+        if moved.error is None and moved.outcome is not None:
+            held.end(FleetEvent.FINISH, outcome=moved.outcome.as_document())
+        else:
+            held.end(FleetEvent.FAIL, error=moved.error)
+    return moved
+
+
+def cancel_move(database: FleetDatabase, redirects: Redirects, job_id: int) -> Outcome | None:
+    """Undo the move of a job that failed or was stopped, and take its table out of the plan.
+
+    Returns ``None`` if the move had left nothing to undo.
+    """
+    outcome: Outcome | None = None
+    with _HeldJob(database, job_id) as held:
+        job = held.job
+        status = redirects.status(job.source)
+        if status.unfinished is not None or status.state is RedirectState.ENABLING:
+            undone = redirects.cancel(job.source)
+            assert isinstance(undone, Outcome)
+            outcome = undone
+        held.end(FleetEvent.STOP)
+    if not InventoryChanges(database).withdraw([job.uri]):
+        raise RedirectInProgress(
+            f"the move of {job.uri} is undone, but a run has begun it again",
+            remedy="'lakeferry fleet pause --stop-running' stops it; then cancel it again",
+        )
+    return outcome
+
+
+class _HeldJob:
+    """Holds a job that failed or was stopped; given back as it ended, or with the error."""
+
+    def __init__(self, database: FleetDatabase, job_id: int) -> None:
+        self._changes = JobChanges(database)
+        self._holder = f"{this_process()}/{uuid.uuid4().hex[:8]}"
+        self._has_ended = False
+        found = FleetRecords(database).job(job_id)
+        if found is None:
+            raise InvalidInput(f"there is no job {job_id}", remedy="see 'lakeferry fleet status'")
+        taken = self._changes.take_settled(self._holder, job_id, _LEASE_MS)
+        if taken is None:
+            found = FleetRecords(database).job(job_id) or found
+            raise RedirectInProgress(
+                f"the move of {found.uri} can't be settled by itself: it is {found.state.value}",
+                remedy="'lakeferry fleet pause --stop-running' stops moves that run",
+            )
+        self.job: FleetJob = taken
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if isinstance(error, LakeferryError):
+            self.end(FleetEvent.FAIL, error=error.as_document())
+        elif error is not None:
+            self.end(FleetEvent.STOP)
+
+    def end(
+        self,
+        event: FleetEvent,
+        *,
+        outcome: Mapping[str, Any] | None = None,
+        error: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Give the job back, once."""
+        if not self._has_ended:
+            ended = JobEnd(self.job.id, self.job.uri, event, outcome, error)
+            self._changes.report(self._holder, [], [ended], [], 0)
+            self._has_ended = True
