@@ -5,6 +5,7 @@ user's own ``lakeferry/lakeferry.toml`` in the user's configuration folder. The 
 and an unknown key is refused::
 
     engine = "auto"                        # auto, local or spark
+    spark_remote = "sc://spark.example.com:15002"    # a Spark Connect server; never a token
 
     [catalog]                              # where the catalogs are; never a token
     sql_url = "postgresql://catalog.example.com/lakeferry"
@@ -45,8 +46,9 @@ from lakeferry.storage.uris import normalise, same_place, split
 FILE_NAME = "lakeferry.toml"
 ENGINE_VARIABLE = "LAKEFERRY_ENGINE"
 ENGINES = ("auto", "local", "spark")
+SPARK_REMOTE_VARIABLE = "LAKEFERRY_SPARK_REMOTE"
 
-_KEYS = ("engine", "catalog", "storage_options")
+_KEYS = ("engine", "spark_remote", "catalog", "storage_options")
 # The keys of [catalog], and the environment variables for the same settings.
 _CATALOG_VARIABLES = {"sql_url": "LAKEFERRY_SQL_URL", "unity_url": "UC_URL"}
 _PREFIXES = {
@@ -69,6 +71,7 @@ class ConfigFile:
     storage_options: StorageOptions = field(default_factory=dict, repr=False)
     places: Mapping[str, StorageOptions] = field(default_factory=dict, repr=False)
     catalog: StorageOptions = field(default_factory=dict, repr=False)
+    spark_remote: str | None = None
 
     def layers(self, uri: str) -> list[StorageOptions]:
         """Return its options for the table at ``uri``, the most specific last."""
@@ -85,6 +88,8 @@ class Config:
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     files: tuple[ConfigFile, ...] = ()
     """The files that were found, lowest precedence first."""
+    spark_remote: str | None = field(default=None, repr=False)
+    """The URL of the Spark Connect server that does the work of the engine ``spark``."""
 
     def catalog_environment(self) -> dict[str, str]:
         """Return the environment for opening a catalog, with missing values from the files."""
@@ -135,11 +140,13 @@ def load(
     if named is not None:
         _check_engine(named, f"the variable {ENGINE_VARIABLE}")
     by_file = [file.engine for file in files if file.engine is not None]
+    remotes = [file.spark_remote for file in files if file.spark_remote is not None]
     return Config(
         engine=engine or named or (by_file[-1] if by_file else "auto"),
         flags=dict(storage_options or {}),
         environment=dict(variables),
         files=files,
+        spark_remote=variables.get(SPARK_REMOTE_VARIABLE) or (remotes[-1] if remotes else None),
     )
 
 
@@ -173,7 +180,19 @@ def read_file(path: Path) -> ConfigFile | None:
     if engine is not None:
         _check_engine(engine, str(path))
     general, places = _read_options(path, document.get("storage_options", {}))
-    return ConfigFile(path, engine, general, places, _read_catalog(path, document))
+    catalog = _read_catalog(path, document)
+    return ConfigFile(path, engine, general, places, catalog, _read_remote(path, document))
+
+
+def _read_remote(path: Path, document: dict[str, Any]) -> str | None:
+    remote = document.get("spark_remote")
+    if remote is None:
+        return None
+    if not isinstance(remote, str) or not remote.startswith("sc://"):
+        raise _wrong(path, "spark_remote", "it must be a URL, sc://host:port")
+    if "token=" in remote:
+        raise _wrong(path, "spark_remote", f"a token belongs into {SPARK_REMOTE_VARIABLE}")
+    return remote
 
 
 def _read_options(path: Path, table: Any) -> tuple[dict[str, str], dict[str, dict[str, str]]]:

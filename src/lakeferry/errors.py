@@ -6,6 +6,7 @@
     ├── InvalidInput            invalid_input
     ├── Interrupted             interrupted
     ├── LimitExceeded           limit_exceeded
+    ├── PackageMissing          package_missing
     ├── TimedOut                timeout
     ├── TransferError
     │   ├── HashMismatch        hash_mismatch
@@ -128,6 +129,12 @@ class LimitExceeded(LakeferryError):
     """A bound that protects this process or its peer was reached."""
 
     code = "limit_exceeded"
+
+
+class PackageMissing(LakeferryError):
+    """A Python package isn't installed, or is too old; ``package`` is its name."""
+
+    code = "package_missing"
 
 
 class TimedOut(LakeferryError):

@@ -1,3 +1,3 @@
 """The version of Lakeferry, which it writes into commits and prints."""
 
-LAKEFERRY_VERSION = "0.1.0"
+LAKEFERRY_VERSION = "0.2.0"

@@ -163,3 +163,15 @@ def test_no_setting_shows_in_a_representation(tmp_path: Path) -> None:
 
 def test_options_on_the_line_are_split_at_the_first_equals_sign() -> None:
     assert config.parse_options(["a=b=c", "a=d", "e="]) == {"a": "d", "e": ""}
+
+
+def test_a_spark_connect_server_is_named_by_the_environment_or_a_file(tmp_path: Path) -> None:
+    file = 'spark_remote = "sc://spark.example.com:15002"'
+    assert load(tmp_path).spark_remote is None
+    assert load(tmp_path, user=file).spark_remote == "sc://spark.example.com:15002"
+    named = load(tmp_path, project=file, LAKEFERRY_SPARK_REMOTE="sc://other/;token=t")
+    assert named.spark_remote == "sc://other/;token=t"
+    assert "token" not in repr(named)
+    for wrong in ('"http://spark"', "3", '"sc://spark/;token=t"'):
+        with pytest.raises(InvalidInput, match="spark_remote"):
+            load(tmp_path, project=f"spark_remote = {wrong}")

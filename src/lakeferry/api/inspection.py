@@ -103,6 +103,12 @@ class Inspection:
             "warnings": [msgspec.to_builtins(warning) for warning in self.warnings],
         }
 
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows."""
+        from lakeferry.api.table_facts import inspection_html
+
+        return inspection_html(self)
+
 
 def inspect(
     store: Store,

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 
 import pyarrow as pa
 
 from lakeferry.engine import Observer, Replayed, ReplayPlan
 from lakeferry.engines.engine_choice import suitable
 from lakeferry.errors import CorruptLog
-from lakeferry.log.replay import Snapshot
+from lakeferry.log.actions import Protocol
 from lakeferry.log.segment import Segment
 from lakeferry.table import DeltaLog
+from lakeferry.table.live_files import LISTED_COLUMNS
 from lakeferry.table.version_reading import VersionReading
 
 
@@ -23,6 +25,20 @@ def is_read_here(
     return suitable(wanted, len(segment.files), segment.size_bytes, warn) == "local"
 
 
+@dataclass(frozen=True, slots=True)
+class ReadFiles:
+    """What is known of a version whose live files are read.
+
+    ``read`` yields the files in batches, and may be called again.
+    """
+
+    protocol: Protocol
+    version: int
+    num_files: int
+    size_bytes: int
+    read: Callable[[], Iterator[pa.RecordBatch]]
+
+
 def read_live_files(
     log: DeltaLog,
     version: int | None,
@@ -30,8 +46,8 @@ def read_live_files(
     wanted: str,
     observer: Observer,
     warn: Callable[[str], None],
-) -> tuple[Snapshot, Iterator[pa.RecordBatch]]:
-    """Return a version and its live files in batches, from the engine that suits its log.
+) -> ReadFiles:
+    """Return a version's live files, from the engine that suits its log.
 
     ``newest`` is what was read of the newest version just before, if it was.
     """
@@ -46,9 +62,27 @@ def read_live_files(
             # If a checkpoint can't be read, the code below works around it.
             with suppress(CorruptLog):
                 replayed = stack.enter_context(spark.replay(plan, observer))
-                return replayed.small, _until_read(replayed, stack.pop_all())
+                first = [_until_read(replayed, stack.pop_all())]
+
+                def read() -> Iterator[pa.RecordBatch]:
+                    if first:
+                        return first.pop()
+                    anew = read_live_files(log, segment.version, None, wanted, observer, warn)
+                    return anew.read()
+
+                totals = replayed.totals
+                counts = totals.num_files, totals.size_bytes
+                return ReadFiles(replayed.small.protocol, segment.version, *counts, read)
     snapshot = log.snapshot_of(segment, known)
-    return snapshot, iter(snapshot.files.to_batches())
+    # Only these columns are kept for as long as somebody holds the result.
+    files = snapshot.files.select(LISTED_COLUMNS)
+    return ReadFiles(
+        snapshot.protocol,
+        snapshot.version,
+        snapshot.num_files,
+        snapshot.size_bytes,
+        lambda: iter(files.to_batches()),
+    )
 
 
 def _until_read(replayed: Replayed, held: ExitStack) -> Iterator[pa.RecordBatch]:

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cached_property
-from typing import Any, TypedDict
+from typing import TypedDict
 
+from lakeferry.api.dry_run_plan import Plan as Plan
 from lakeferry.catalogs import names, split_name
 from lakeferry.catalogs.places import PlaceOptions, Places
-from lakeferry.engine import Observer
+from lakeferry.engine import VERIFY, Observer
+from lakeferry.errors import InvalidInput
 from lakeferry.redirect.resolve import Resolver
 from lakeferry.storage import Store
 from lakeferry.table import DeltaLog, unsupported
 from lakeferry.table.managed import ManagedStore
 from lakeferry.table.version_reading import KeepsFiles, VersionReading
 
-Plan = list[dict[str, Any]]
-"""The steps that a dry run returns."""
+
+def reads_both_ends(verify: str) -> bool:
+    """Return whether copies are read at both ends: ``full``; otherwise ``store``."""
+    if verify not in VERIFY:
+        raise InvalidInput(
+            f"{verify!r} isn't one of the values of --verify",
+            remedy=f"use one of {', '.join(VERIFY)}",
+        )
+    return verify == "full"
 
 
 class WorkOptions(TypedDict, total=False):

@@ -69,6 +69,7 @@ class MovedTable:
             "files_copied": outcome.files_copied if outcome else 0,
             "bytes_copied": outcome.bytes_copied if outcome else 0,
             "bytes_copied_by_store": outcome.by_store_bytes if outcome else 0,
+            "files_compared": outcome.compared.objects if outcome and outcome.compared else None,
             "blocked_ms": outcome.blocked_ms if outcome else None,
             "warnings": list(self.warnings),
         }
@@ -143,14 +144,17 @@ class Mover:
         """
         self._stopped.set()
 
-    def move(self, wanted: Wanted) -> MovedTable:
-        """Move one table, or resume its move, and return the result; never raises."""
+    def move(self, wanted: Wanted, observer: Observer = unobserved) -> MovedTable:
+        """Move one table, or resume its move, and return the result; never raises.
+
+        ``observer`` receives the progress of this move, from any thread.
+        """
         warnings: list[str] = []
         outcome: Outcome | None = None
         error: dict[str, object] | None = None
         try:
             self._check()
-            with self._redirects(warnings.append) as redirects:
+            with self._redirects(warnings.append, observer) as redirects:
                 warnings += _old_readers(redirects, wanted)
                 outcome = _move(redirects, wanted)
         except Exception as failed:  # noqa: BLE001 - the others go on
@@ -171,13 +175,17 @@ class Mover:
                 assert isinstance(steps, list)
                 return steps
 
-    def _redirects(self, warn: Callable[[str], None]) -> Redirects:
+    def _redirects(self, warn: Callable[[str], None], observer: Observer = unobserved) -> Redirects:
+        def observe(what: str, done: int, total: int) -> None:
+            self._check()
+            observer(what, done, total)
+
         return Redirects(
             self._options,
             engine=self._engine,
             open_engine=self._open_engine,
             catalog=self._catalog,
-            observer=lambda _what, _done, _total: self._check(),
+            observer=observe,
             warn=warn,
             limit_rate=self._limit_rate,
         )
@@ -250,7 +258,8 @@ def _move(redirects: Redirects, wanted: Wanted) -> Outcome:
     except RedirectInProgress:
         if not _has_begun(redirects, wanted):
             raise
-        outcome = redirects.resume(wanted.source)
+        is_full = wanted.options.get("verify") == "full"
+        outcome = redirects.resume(wanted.source, verify="full" if is_full else None)
         assert isinstance(outcome, Outcome)
         return outcome
 
@@ -272,13 +281,17 @@ def _has_begun(redirects: Redirects, wanted: Wanted) -> bool:
     """Return True if the unfinished move is the requested one."""
     request = redirects.request(wanted.source, wanted.target, **wanted.options)
     found = redirects.status(wanted.source)
-    return (
-        found.state is RedirectState.ENABLING
-        and found.mode == request.mode.value
-        and found.type == request.target.kind.value
-        and found.target is not None
-        and same_place(found.target, request.location)
-    )
+    if (
+        found.state is not RedirectState.ENABLING
+        or found.mode != request.mode.value
+        or found.type != request.target.kind.value
+        or found.managed != request.managed
+    ):
+        return False
+    if request.managed:
+        # The catalog has chosen the place.
+        return found.name == str(request.target)
+    return found.target is not None and same_place(found.target, request.location)
 
 
 def _told(failed: Exception) -> dict[str, object]:

@@ -12,12 +12,23 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lakeferry.catalogs import split_name
+from lakeferry.engine import VERIFY
 from lakeferry.errors import InvalidInput
 from lakeferry.redirect import no_redirect_rules
 from lakeferry.redirect.entry import Data, Dialect, Mode
 from lakeferry.storage import normalise
 
-OPTIONAL = ("mode", "data", "dialect", "location", "rule", "to_existing", "unverified", "managed")
+OPTIONAL = (
+    "mode",
+    "data",
+    "dialect",
+    "location",
+    "rule",
+    "to_existing",
+    "unverified",
+    "managed",
+    "verify",
+)
 """The optional columns of a list, named like the options."""
 _REQUIRED = ("source", "target")
 _KEYWORDS = {"dialect": "dialects", "rule": "rules"}
@@ -112,6 +123,8 @@ def _value(column: str, text: str) -> Any:
             return _one_of(text, [mode.value for mode in Mode])
         case "data":
             return _one_of(text, [Data.COPY.value, Data.REFERENCE.value])
+        case "verify":
+            return _one_of(text, VERIFY)
         case "dialect":
             known = [dialect.value for dialect in Dialect]
             return tuple(_one_of(each.strip(), known) for each in text.split(","))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Literal, Unpack, overload
 
 from lakeferry.api.located_table import CopyOptions, LocatedTable, Plan, WorkOptions
+from lakeferry.api.notebook_progress import progress_in_notebook
 from lakeferry.api.redirects import DisableOptions, MoveOptions, Redirects
 from lakeferry.catalogs import names
 from lakeferry.engine import Observer, unobserved
@@ -33,6 +35,7 @@ class RedirectResumeOptions(CopyOptions, total=False):
     """The options of :meth:`Table.redirect_resume`."""
 
     name: str | None
+    verify: str | None
 
 
 class RedirectMethods(LocatedTable):
@@ -66,7 +69,8 @@ class RedirectMethods(LocatedTable):
         """Move the table to ``target``; ``options`` are those of :meth:`Redirects.enable`.
 
         ``limit_rate`` is the most bytes per second that this process, or all of Spark's executors
-        together, move. What a store copies itself isn't limited.
+        together, move. What a store copies itself isn't limited. With ``verify="full"`` every file
+        that is copied is read at both ends and compared, before the table is READY.
         """
         with self._redirects(engine, observer, limit_rate) as redirects:
             if dry_run:
@@ -111,10 +115,11 @@ class RedirectMethods(LocatedTable):
         engine: str = "auto",
         observer: Observer = unobserved,
         limit_rate: int | None = None,
+        verify: str | None = None,
     ) -> Outcome | Plan:
         """Resume a move or a withdrawal that was interrupted; see :meth:`Redirects.resume`."""
         with self._redirects(engine, observer, limit_rate) as redirects:
-            return redirects.resume(self.uri, name=name, dry_run=dry_run)
+            return redirects.resume(self.uri, name=name, dry_run=dry_run, verify=verify)
 
     @overload
     def redirect_cancel(
@@ -169,11 +174,13 @@ class RedirectMethods(LocatedTable):
         engine: str = "auto",
         observer: Observer = unobserved,
         limit_rate: int | None = None,
+        verify: str | None = None,
     ) -> Outcome | Plan:
         """End the redirect, and bring all changes back to this table.
 
         With ``abandon_target`` the target isn't used because it is gone, replaced or
-        unreachable: what was written there since READY isn't brought back.
+        unreachable: what was written there since READY isn't brought back. With ``verify="full"``
+        every file that is copied back is read at both ends and compared.
         """
         with self._redirects(engine, observer, limit_rate) as redirects:
             return redirects.disable(
@@ -183,6 +190,7 @@ class RedirectMethods(LocatedTable):
                 data=data,
                 abandon_target=abandon_target,
                 dry_run=dry_run,
+                verify=verify,
             )
 
     @overload
@@ -218,16 +226,21 @@ class RedirectMethods(LocatedTable):
         with self._redirects() as redirects, names.name_in_errors(self._name):
             return redirects.resolve(self.uri, app_name=app_name, write=write)
 
+    @contextmanager
     def _redirects(
         self,
         engine: str = "auto",
         observer: Observer = unobserved,
         limit_rate: int | None = None,
-    ) -> Redirects:
-        return Redirects(
-            self._places,
-            engine=engine,
-            observer=observer,
-            warn=self._warn,
-            limit_rate=limit_rate,
-        )
+    ) -> Iterator[Redirects]:
+        with (
+            progress_in_notebook(observer) as shown,
+            Redirects(
+                self._places,
+                engine=engine,
+                observer=shown,
+                warn=self._warn,
+                limit_rate=limit_rate,
+            ) as redirects,
+        ):
+            yield redirects

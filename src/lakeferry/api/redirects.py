@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypedDict, Unpack, overload
 
 from lakeferry import engine as port
-from lakeferry.api.located_table import Plan
+from lakeferry.api.located_table import Plan, reads_both_ends
 from lakeferry.catalogs import Catalog, split_name
 from lakeferry.catalogs.places import PlaceOptions, Places
 from lakeferry.engine import Engine, Observer, unobserved
@@ -63,6 +63,7 @@ class MoveOptions(TypedDict, total=False):
     location: str | None
     replace_closed_target: bool
     managed: bool
+    verify: str
 
 
 class DisableOptions(TypedDict, total=False):
@@ -72,6 +73,7 @@ class DisableOptions(TypedDict, total=False):
     remove_target: bool
     data: str | None
     abandon_target: bool
+    verify: str | None
 
 
 class Redirects:
@@ -155,28 +157,54 @@ class Redirects:
     def _rehearsed(self, procedure: Callable[[Setting], Outcome]) -> Plan:
         engine = partial(rehearsed, forecasts=self.setting.forecasts)
         steps = rehearsal.rehearse(self.setting, engine, procedure)
-        return [step.as_document() for step in steps]
+        return Plan(step.as_document() for step in steps)
 
     @overload
     def resume(
-        self, source: str, *, name: str | None = None, dry_run: Literal[False] = False
+        self,
+        source: str,
+        *,
+        name: str | None = None,
+        dry_run: Literal[False] = False,
+        verify: str | None = None,
     ) -> Outcome: ...
 
     @overload
-    def resume(self, source: str, *, name: str | None = None, dry_run: Literal[True]) -> Plan: ...
+    def resume(
+        self,
+        source: str,
+        *,
+        name: str | None = None,
+        dry_run: Literal[True],
+        verify: str | None = None,
+    ) -> Plan: ...
 
     @overload
-    def resume(self, source: str, *, name: str | None = None, dry_run: bool) -> Outcome | Plan: ...
+    def resume(
+        self,
+        source: str,
+        *,
+        name: str | None = None,
+        dry_run: bool,
+        verify: str | None = None,
+    ) -> Outcome | Plan: ...
 
     def resume(
-        self, source: str, *, name: str | None = None, dry_run: bool = False
+        self,
+        source: str,
+        *,
+        name: str | None = None,
+        dry_run: bool = False,
+        verify: str | None = None,
     ) -> Outcome | Plan:
         """Resume a move or a withdrawal that was interrupted.
 
         ``name`` is another name, ``unity:catalog.schema.table``, for a managed target whose name
-        was taken meanwhile.
+        was taken meanwhile. ``verify`` may be ``full``; without it, copies are verified as the
+        procedure began.
         """
         uri = self.place(source)
+        compares = None if verify is None else reads_both_ends(verify)
         other = None if name is None else _unity_name(name)
 
         def resume(setting: Setting) -> Outcome:
@@ -185,7 +213,7 @@ class Redirects:
             record = None if chosen else move_record.read_record(setting.open_store(uri))
             if record is not None:
                 self._engines.wanted = record.request.engine
-            return resuming.resume(setting, uri, other)
+            return resuming.resume(setting, uri, other, compares)
 
         return self._do(resume, dry_run=dry_run)
 
@@ -243,15 +271,20 @@ class Redirects:
         data: str | None = None,
         abandon_target: bool = False,
         dry_run: bool = False,
+        verify: str | None = None,
     ) -> Outcome | Plan:
         """End a redirect, and bring all changes back to the source.
 
         With ``abandon_target`` the target isn't used because it is gone, replaced or
-        unreachable: what was written there since READY isn't brought back.
+        unreachable: what was written there since READY isn't brought back. With ``verify="full"``
+        every file that is copied back is read at both ends and compared.
         """
         uri = self.place(source)
+        compares = None if verify is None else reads_both_ends(verify)
         returns = None if data is None else _chosen(Data, data, "--data")
-        options = disabling.WithdrawalOptions(bring_back, remove_target, returns, abandon_target)
+        options = disabling.WithdrawalOptions(
+            bring_back, remove_target, returns, abandon_target, compares
+        )
 
         def withdraw(setting: Setting) -> Outcome:
             withdrawn = received_entry_commands.withdraw_received(
@@ -358,8 +391,17 @@ class Redirects:
         location: str | None = None,
         replace_closed_target: bool = False,
         managed: bool = False,
+        verify: str = "store",
     ) -> Request:
         """Return the request for a move, with places and names resolved."""
+        compares = reads_both_ends(verify)
+        if compares and to_existing:
+            raise InvalidInput(
+                "--verify full can't be combined with --to-existing",
+                cause="nothing is copied to a target that exists",
+                remedy="leave out --verify; 'lakeferry verify SOURCE TARGET --digest' reads both "
+                "tables and compares them",
+            )
         if managed:
             _check_managed(target, data, dialects := tuple(dialects), to_existing, location)
             _refuse_with_managed("--replace-closed-target", replace_closed_target)
@@ -382,6 +424,7 @@ class Redirects:
             self._engines.wanted,
             replace_closed_target,
             managed,
+            compares=compares,
         )
 
     def _target(

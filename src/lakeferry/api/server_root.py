@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, overload
 
 from lakeferry.api.located_table import Plan
+from lakeferry.api.notebook_progress import progress_in_notebook
 from lakeferry.engine import Observer, unobserved
 from lakeferry.engines.engine_choice import Engines, opening
 from lakeferry.errors import InvalidInput
@@ -70,7 +71,7 @@ def gc(
 
     grace_ms = _duration(grace)
     store = open_root(root, storage_options or {})
-    with opening(engine, warn) as engines:
+    with opening(engine, warn) as engines, progress_in_notebook(observer) as observer:
         done = collect(
             store,
             engines.choose,
@@ -82,8 +83,13 @@ def gc(
     if isinstance(done, GarbageCollected):
         for name in done.damaged:
             warn(f"the chain of {name} can't be followed: none of its objects was deleted")
+        for folder in done.written:
+            warn(
+                f"somebody has written to {folder} after its dataset was deleted, so nothing in it "
+                "was deleted: move the folder to another place, or delete it yourself"
+            )
         return done
-    return [each.as_step() for each in done]
+    return Plan(each.as_step() for each in done)
 
 
 @overload
@@ -122,6 +128,8 @@ def create_token(
     scope: str = ...,
     dataset: str | None = ...,
     expires: str | None = ...,
+    name: str | None = ...,
+    note: str | None = ...,
     storage_options: Mapping[str, str] | None = ...,
 ) -> str: ...
 
@@ -134,6 +142,8 @@ def create_token(
     scope: str = ...,
     dataset: str | None = ...,
     expires: str | None = ...,
+    name: str | None = ...,
+    note: str | None = ...,
     storage_options: Mapping[str, str] | None = ...,
 ) -> Plan: ...
 
@@ -146,6 +156,8 @@ def create_token(
     scope: str = ...,
     dataset: str | None = ...,
     expires: str | None = ...,
+    name: str | None = ...,
+    note: str | None = ...,
     storage_options: Mapping[str, str] | None = ...,
 ) -> str | Plan: ...
 
@@ -156,26 +168,30 @@ def create_token(
     scope: str = "read",
     dataset: str | None = None,
     expires: str | None = None,
+    name: str | None = None,
+    note: str | None = None,
     storage_options: Mapping[str, str] | None = None,
     dry_run: bool = False,
 ) -> str | Plan:
     """Create a token for the servers of a root and return it. Only its hash is stored.
 
     ``scope`` is ``read``, or ``write`` for both. Without ``dataset`` the token is for all
-    datasets; without ``expires``, a duration, it never expires. A running server accepts it
-    within a second.
+    datasets; without ``expires``, a duration, it never expires. ``name`` and ``note`` are shown
+    by :func:`list_tokens`. A running server accepts the token within a second.
     """
-    from lakeferry.transfer.repository.access_tokens import Scope
+    from lakeferry.transfer.repository.access_tokens import Scope, check_label
     from lakeferry.transfer.repository.dataset_names import DatasetName
 
     if scope not in {each.value for each in Scope}:
         raise InvalidInput(f"{scope!r} isn't a scope", remedy="use read or write")
-    name = None if dataset is None else DatasetName.parse(dataset)
+    check_label(name, note)
+    covered = None if dataset is None else DatasetName.parse(dataset)
     lasts_ms = None if expires is None else _duration(expires)
     tokens = _tokens(root, storage_options)
     if dry_run:
-        return [{"op": "create_token", "scope": scope, "dataset": dataset, "lasts_ms": lasts_ms}]
-    return tokens.create(Scope(scope), dataset=name, lasts_ms=lasts_ms)
+        allows = {"scope": scope, "dataset": dataset, "lasts_ms": lasts_ms}
+        return Plan([{"op": "create_token", **allows, "name": name, "note": note}])
+    return tokens.create(Scope(scope), dataset=covered, lasts_ms=lasts_ms, name=name, note=note)
 
 
 def list_tokens(
@@ -225,7 +241,7 @@ def revoke_token(
     tokens = _tokens(root, storage_options)
     if dry_run:
         found = tokens.find(token)
-        return [] if found is None else [{"op": "revoke_token", "id": found.id}]
+        return Plan([] if found is None else [{"op": "revoke_token", "id": found.id}])
     return tokens.revoke(token)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypedDict, Unpack
@@ -46,6 +46,7 @@ class ServerOptions(TypedDict, total=False):
     engine: str
     secret: str | None
     settings: Config | None
+    console_places: Sequence[str]
 
 
 class Server:
@@ -59,7 +60,8 @@ class Server:
     Port 0 selects any free port. ``public_url`` is the URL for clients, if it isn't the address;
     ``urls_last``, a duration, is the lifetime of objects' URLs. ``secret`` is lakeFS's secret,
     by default ``LAKEFERRY_WEBHOOK_SECRET``. ``settings`` are a command's, and replace
-    ``storage_options`` and ``engine``. Nothing is contacted before the start.
+    ``storage_options`` and ``engine``. Below ``console_places`` the console's visitors with a token
+    to write may scan tables, and move tables to. Nothing is contacted before the start.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class Server:
         engine: str = "auto",
         secret: str | None = None,
         settings: Config | None = None,
+        console_places: Sequence[str] = (),
     ) -> None:
         """Store the settings of the server."""
         from lakeferry.engines.engine_choice import Engines
@@ -93,6 +96,7 @@ class Server:
         self._anonymous_read = anonymous_read
         self._urls_last_s = urls_last_ms // 1000
         self._secret = secret
+        self._console_places = tuple(console_places)
         self._settings = settings or Config(
             engine=engine, flags=dict(storage_options or {}), environment=dict(os.environ)
         )
@@ -128,6 +132,8 @@ class Server:
             anonymous_read=self._anonymous_read,
             urls_last_s=self._urls_last_s,
             choose=self._engines.choose,
+            check_unused=_guard(self._settings),
+            console_places=self._console_places,
         )
         self._running.start()
         self._url = url
@@ -191,6 +197,18 @@ def serve(root: str, *, port: int = DEFAULT_PORT, **options: Unpack[ServerOption
     with Server(root, port=port, **options) as server:
         _LOG.info("serving at %s", server.url)
         server.wait()
+
+
+def _guard(settings: Config) -> Callable[[str], None]:
+    def check(uri: str) -> None:
+        from lakeferry.api.redirect_guard import check_no_path_leads
+        from lakeferry.catalogs.places import Places
+
+        environment = settings.catalog_environment()
+        places = Places(environment=environment, layered=settings.storage_options)
+        check_no_path_leads(places, uri)
+
+    return check
 
 
 def _exporter(settings: Config, engines: Engines) -> ExportTable:

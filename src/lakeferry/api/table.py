@@ -11,29 +11,34 @@ difference is a warning.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Literal, TypedDict, Unpack, overload
 
-import pyarrow as pa
-
-from lakeferry.api import inspection
+from lakeferry.api import inspection, table_facts
 from lakeferry.api import verify as verification
-from lakeferry.api.history import Commit, commit_of
+from lakeferry.api.change_plan import MoveTraits, TablePlan, plan_table
+from lakeferry.api.history import History, commit_of
 from lakeferry.api.inspection import Inspection
 from lakeferry.api.live_file_batches import is_read_here, read_live_files
+from lakeferry.api.live_file_counts import LiveFileCounts, LiveFileCountsCache
+from lakeferry.api.live_file_list import LiveFiles
 from lakeferry.api.located_table import Plan as Plan
-from lakeferry.api.located_table import WorkOptions
+from lakeferry.api.located_table import WorkOptions, reads_both_ends
+from lakeferry.api.notebook_progress import progress_in_notebook
 from lakeferry.api.redirect_methods import RedirectMethods
+from lakeferry.api.table_timeline import TableTimeline, read_timeline
 from lakeferry.api.transfers import TransferMethods
 from lakeferry.api.verify import Verification
 from lakeferry.catalogs import names as names
 from lakeferry.catalogs.places import Places as Places
+from lakeferry.clients.redirect_effects import ClientEffect as ClientEffect
+from lakeferry.clients.redirect_effects import effects as effects
 from lakeferry.engine import Observer, unobserved
 from lakeferry.engines.copy_forecast import CopyForecasts
 from lakeferry.engines.engine_choice import Engines, opening
-from lakeferry.errors import InvalidInput
+from lakeferry.errors import InvalidInput, LakeferryError
 from lakeferry.export import exporter
 from lakeferry.export.exporter import Exported as Exported
 from lakeferry.log import features
@@ -48,14 +53,13 @@ from lakeferry.protection.drop_context import DropContext
 from lakeferry.protection.dropping import Dropped as Dropped
 from lakeferry.protection.dropping import ListedFeature as ListedFeature
 from lakeferry.redirect import resolve as following
-from lakeferry.redirect.client_effects import ClientEffect as ClientEffect
-from lakeferry.redirect.client_effects import effects as effects
 from lakeferry.redirect.managed_commits import as_unmanaged
 from lakeferry.redirect.outcome import Outcome as Outcome
 from lakeferry.redirect.recent_writers import RecentWriter as RecentWriter
+from lakeferry.redirect.redirect_findings import describe_redirect
 from lakeferry.redirect.status import Status as Status
 from lakeferry.storage.byte_rate import ByteRate
-from lakeferry.table import live_files, unsupported
+from lakeferry.table import DeltaLog, live_files, unsupported
 from lakeferry.table.checkpoint import Written
 from lakeferry.table.live_files import FILES as FILES
 from lakeferry.table.log_comparison import TableSide
@@ -90,6 +94,7 @@ class ExportOptions(TypedDict, total=False):
     engine: str | Engines
     observer: Observer
     limit_rate: int | None
+    verify: str
 
 
 class Table(RedirectMethods, TransferMethods):
@@ -105,6 +110,19 @@ class Table(RedirectMethods, TransferMethods):
     No store or catalog is contacted before the first method is called, and every call sees the
     table's current state. A catalog name is resolved once, by the first call or by ``uri``.
     """
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the columns, for which no file action is read.
+
+        A table that can't be read is shown with the reason.
+        """
+        try:
+            log = self._log()
+            state = unsupported.bare_state(log)
+            entry = describe_redirect(state, log.store.uri)[0]
+            return table_facts.state_html(state, self._name, log.store.uri, entry)
+        except LakeferryError as unreadable:
+            return table_facts.unreadable_html(self._name, unreadable)
 
     def snapshot(self, version: int | None = None, *, follow: bool = True) -> Snapshot:
         """Return a version, or the newest, with its live files as an Arrow table."""
@@ -124,7 +142,22 @@ class Table(RedirectMethods, TransferMethods):
             grant=self._places.grant,
         )
 
-    def history(self, limit: int | None = None, *, follow: bool = True) -> list[Commit]:
+    def timeline(self, before: int | None = None) -> TableTimeline:
+        """Return a page of versions, the newest first, with what each of them changed.
+
+        Without ``before`` it is the newest page. Redirects aren't followed. See
+        :mod:`lakeferry.api.table_timeline`.
+        """
+        return read_timeline(DeltaLog(self._store, warn=self._warn), before)
+
+    def live_file_counts(self, cache: LiveFileCountsCache | None = None) -> LiveFileCounts:
+        """Return the live files of the newest version by size and by partition.
+
+        ``cache`` keeps what was counted of the last versions. Redirects aren't followed.
+        """
+        return (cache or LiveFileCountsCache(1)).of_newest(DeltaLog(self._store, warn=self._warn))
+
+    def history(self, limit: int | None = None, *, follow: bool = True) -> History:
         """Return the commits that are still in the log, newest first."""
         log, newest = self._opened(follow=follow)
         with unsupported.unless_unsupported(log, None):
@@ -137,7 +170,7 @@ class Table(RedirectMethods, TransferMethods):
                     f"{self._name} is managed by its catalog ({', '.join(managed)}): commits that "
                     "the catalog has accepted and that aren't published yet are missing here"
                 )
-            return [commit_of(revision) for revision in log.history(limit, newest)]
+            return History(commit_of(revision) for revision in log.history(limit, newest))
 
     def files(
         self,
@@ -147,8 +180,8 @@ class Table(RedirectMethods, TransferMethods):
         follow: bool = True,
         engine: str = "auto",
         observer: Observer = unobserved,
-    ) -> pa.RecordBatchReader:
-        """Return the live files of a version in batches; see :data:`FILES`.
+    ) -> LiveFiles:
+        """Return the live files of a version, a stream of batches; see :data:`FILES`.
 
         ``timestamp_ms`` selects the version that was the newest at that time.
         """
@@ -164,11 +197,16 @@ class Table(RedirectMethods, TransferMethods):
                     "a version and a timestamp can't be combined", remedy="give one of them"
                 )
             version = log.version_at(timestamp_ms, state=None if newest is None else newest.state())
-        with unsupported.unless_unsupported(log, version):
-            snapshot, batches = read_live_files(log, version, newest, engine, observer, self._warn)
-        features.check_readable(snapshot.protocol, asks_catalog=log.store.asks_catalog)
-        return pa.RecordBatchReader.from_batches(
-            FILES, live_files.live_file_batches(batches, log.store.uri)
+        with unsupported.unless_unsupported(log, version), progress_in_notebook(observer) as shown:
+            found = read_live_files(log, version, newest, engine, shown, self._warn)
+        features.check_readable(found.protocol, asks_catalog=log.store.asks_catalog)
+        location = log.store.uri
+        return LiveFiles(
+            location,
+            found.version,
+            found.num_files,
+            found.size_bytes,
+            lambda: live_files.live_file_batches(found.read(), location),
         )
 
     def checkpoint(self, version: int | None = None, *, dry_run: bool = False) -> Written:
@@ -235,10 +273,33 @@ class Table(RedirectMethods, TransferMethods):
         log = self._log()
         with ExitStack() as stack, unsupported.unless_unsupported(log, None):
             if dry_run:
-                return dropping.foresee_drop(log, name, truncate_history=truncate_history)
+                return Plan(dropping.foresee_drop(log, name, truncate_history=truncate_history))
             engines = stack.enter_context(opening(engine, self._warn))
+            observer = stack.enter_context(progress_in_notebook(observer))
             work = DropContext(log, engines.choose, observer)
             return dropping.drop(work, name, truncate_history=truncate_history)
+
+    def plan_for(
+        self,
+        wish: str,
+        feature: str | None = None,
+        *,
+        truncate_history: bool = False,
+        mode: str = "reader-writer",
+        data: str = "copy",
+        dialects: Iterable[str] = (),
+        managed: bool = False,
+        to_name: bool = False,
+    ) -> TablePlan:
+        """Return what a change means for the table's clients: before, during and after it.
+
+        ``wish`` is ``move``, ``protect``, ``share``, or ``drop`` with a feature. The options after
+        ``truncate_history`` are those of a move; ``to_name`` says that its target is a name in a
+        catalog. Nothing is changed. What the change itself would refuse is refused.
+        """
+        log, _ = self._opened(follow=wish == "share")
+        traits = MoveTraits(mode, data, tuple(dialects), managed, to_name)
+        return plan_table(log, wish, feature, traits=traits, truncate_history=truncate_history)
 
     @overload
     def cleanup(
@@ -281,9 +342,10 @@ class Table(RedirectMethods, TransferMethods):
                 return cleaning.foresee_cleaning(
                     log, retention_ms=retention_ms, before=before, force=force
                 )
-            return cleaning.clean(
-                log, retention_ms=retention_ms, before=before, force=force, observer=observer
-            )
+            with progress_in_notebook(observer) as shown:
+                return cleaning.clean(
+                    log, retention_ms=retention_ms, before=before, force=force, observer=shown
+                )
 
     def verify(
         self,
@@ -304,15 +366,16 @@ class Table(RedirectMethods, TransferMethods):
         if a.store.asks_catalog != b.store.asks_catalog:
             # What a move into the catalog has added is no difference.
             a, b = (replace(each, snapshot=as_unmanaged(each.snapshot)) for each in (a, b))
-        return verification.verify(
-            a,
-            b,
-            digest=digest,
-            rows=rows,
-            engine=engine,
-            observer=observer,
-            warn=self._warn,
-        )
+        with progress_in_notebook(observer) as shown:
+            return verification.verify(
+                a,
+                b,
+                digest=digest,
+                rows=rows,
+                engine=engine,
+                observer=shown,
+                warn=self._warn,
+            )
 
     @overload
     def export(
@@ -346,6 +409,7 @@ class Table(RedirectMethods, TransferMethods):
         engine: str | Engines = "auto",
         observer: Observer = unobserved,
         limit_rate: int | None = None,
+        verify: str = "store",
     ) -> Exported | Plan:
         """Publish the table's log with the absolute URIs of its files; no data is copied.
 
@@ -353,7 +417,8 @@ class Table(RedirectMethods, TransferMethods):
         (default: the last part of its path) of ``ref`` (default: the ref in the URI), and the
         newest ``keep`` exports there are kept; or to the place ``to``, which other tables
         require. ``register`` is a catalog name that will point to the export. ``limit_rate`` is
-        the most bytes of log files per second that are read.
+        the most bytes of log files per second that are read. With ``verify="full"`` each file that
+        was written is read again and compared, before the export can be opened.
         """
         rate = None if limit_rate is None else ByteRate(limit_rate)
         in_lakefs = self.uri.startswith("lakefs:")
@@ -365,6 +430,7 @@ class Table(RedirectMethods, TransferMethods):
         log, _ = self._opened(follow=follow and not in_lakefs)
         with ExitStack() as stack:
             engines = stack.enter_context(opening(engine, self._warn, rate))
+            observer = stack.enter_context(progress_in_notebook(observer))
             work = exporter.ExportContext(
                 engines.choose,
                 self._places.open,
@@ -372,6 +438,7 @@ class Table(RedirectMethods, TransferMethods):
                 self._warn,
                 follow,
                 CopyForecasts(limit_rate),
+                reads_both_ends(verify),
             )
             run = exporter.Export(
                 work,
@@ -392,7 +459,7 @@ class Table(RedirectMethods, TransferMethods):
                 )
             if dry_run:
                 named = {"op": "register", "name": register, "location": run.target.location}
-                return [*run.foresee(), *([named] if register is not None else [])]
+                return Plan([*run.foresee(), *([named] if register is not None else [])])
             done = run.export()
             if register is not None:
                 entry = names.lead(

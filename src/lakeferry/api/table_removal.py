@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lakeferry.api.redirects import Redirects
-from lakeferry.catalogs import names
+from lakeferry.catalogs import CatalogTable, names
 from lakeferry.catalogs.names import CatalogEntry, Environment
 from lakeferry.catalogs.places import Places
 from lakeferry.errors import CatalogManaged, LakeferryError, NotATable, TableNotFound
@@ -22,6 +22,7 @@ from lakeferry.storage.uris import shell_safe
 def remove_named_table(
     text: str,
     *,
+    table_id: str | None = None,
     deletes_files: bool = False,
     breaks_redirects: bool = False,
     dry_run: bool = False,
@@ -50,7 +51,12 @@ def remove_named_table(
             raise _refusal(entry, paths)
 
     entry = names.remove_from_catalog(
-        text, deletes_files=deletes_files, dry_run=dry_run, environment=environment, check=check
+        text,
+        table_id=table_id,
+        deletes_files=deletes_files,
+        dry_run=dry_run,
+        environment=environment,
+        check=check,
     )
     for path in paths:
         if path.source is None:
@@ -65,9 +71,17 @@ def remove_named_table(
 
 
 def _paths_to(entry: CatalogEntry, environment: Environment) -> list[OldPath]:
-    """Return the old paths that lead to a table."""
-    with Redirects(Places(environment=environment)) as redirects:
-        target = redirects.setting.log(redirects.place(entry.name))
+    """Return the old paths that lead to a table.
+
+    It is opened by its id, as it is removed: somebody may change its name meanwhile.
+    """
+    places = Places(environment=environment)
+    kind, _, name = entry.name.partition(":")
+    table = CatalogTable(
+        name, entry.location or "", entry.table_id or "", entry.metastore_id, entry.managed
+    )
+    with Redirects(places) as redirects:
+        target = redirects.setting.log(places.of_entry(places.catalog(kind), table))
         return old_paths(redirects.setting.log, target)
 
 

@@ -13,9 +13,11 @@ import os
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, Unpack, overload
 
+from lakeferry.api import remotes
 from lakeferry.api.located_table import LocatedTable, Plan
+from lakeferry.api.notebook_progress import progress_in_notebook
 from lakeferry.catalogs import split_name
 from lakeferry.engine import Observer, unobserved
 from lakeferry.engines.engine_choice import Engines as Engines
@@ -31,7 +33,8 @@ if TYPE_CHECKING:
     from lakeferry.transfer.client.transfer_progress import Transferred
     from lakeferry.transfer.datasets.delta.blocks_of_log import Choose
 
-TOKEN_VARIABLE = "LAKEFERRY_TOKEN"
+_Ready: TypeAlias = "tuple[str, Store, Terms, Choose]"
+"""The dataset's URL, the store of the table here, the options, and what chooses the engine."""
 _ENDPOINT_VARIABLES = ("AWS_ENDPOINT_URL", "LAKECTL_SERVER_ENDPOINT_URL")
 
 
@@ -99,13 +102,14 @@ class TransferMethods(LocatedTable):
         from lakeferry.transfer.client import event_loop
         from lakeferry.transfer.client.push_and_pull import Push
 
-        with self._ready(url, follow, engine, options) as (store, terms, choose):
+        with (
+            progress_in_notebook(observer) as observer,
+            self._ready(url, follow, engine, options) as (url, store, terms, choose),
+        ):
             push = Push(_with_chain_aside(store), url, terms, observer, choose)
-            return (
-                event_loop.run_in_loop(push.plan())
-                if dry_run
-                else event_loop.run_in_loop(push.run())
-            )
+            if dry_run:
+                return Plan(event_loop.run_in_loop(push.plan()))
+            return event_loop.run_in_loop(push.run())
 
     @overload
     def pull(
@@ -136,11 +140,14 @@ class TransferMethods(LocatedTable):
         from lakeferry.transfer.client import event_loop
         from lakeferry.transfer.client.push_and_pull import Pull
 
-        with self._ready(url, follow, engine, options) as (store, terms, choose):
+        with (
+            progress_in_notebook(observer) as observer,
+            self._ready(url, follow, engine, options) as (url, store, terms, choose),
+        ):
             self._check_receives(store)
             pull = Pull(url, store, terms, observer, choose)
             if dry_run:
-                return event_loop.run_in_loop(pull.plan())
+                return Plan(event_loop.run_in_loop(pull.plan()))
             done = event_loop.run_in_loop(pull.run())
             self._warn_after(store, done)
             return done
@@ -173,10 +180,12 @@ class TransferMethods(LocatedTable):
         """Do the same as :meth:`push`, without blocking the event loop."""
         from lakeferry.transfer.client.push_and_pull import Push
 
-        async with self._async_ready(url, follow, engine, options) as (store, terms, choose):
-            store = await asyncio.to_thread(_with_chain_aside, store)
-            push = Push(store, url, terms, observer, choose)
-            return await (push.plan() if dry_run else push.run())
+        ready = self._async_ready(url, follow, engine, options)
+        with progress_in_notebook(observer) as observer:
+            async with ready as (url, store, terms, choose):
+                store = await asyncio.to_thread(_with_chain_aside, store)
+                push = Push(store, url, terms, observer, choose)
+                return Plan(await push.plan()) if dry_run else await push.run()
 
     @overload
     async def async_pull(
@@ -206,14 +215,16 @@ class TransferMethods(LocatedTable):
         """Do the same as :meth:`pull`, without blocking the event loop."""
         from lakeferry.transfer.client.push_and_pull import Pull
 
-        async with self._async_ready(url, follow, engine, options) as (store, terms, choose):
-            await asyncio.to_thread(self._check_receives, store)
-            pull = Pull(url, store, terms, observer, choose)
-            if dry_run:
-                return await pull.plan()
-            pulled = await pull.run()
-            await asyncio.to_thread(self._warn_after, store, pulled)
-            return pulled
+        ready = self._async_ready(url, follow, engine, options)
+        with progress_in_notebook(observer) as observer:
+            async with ready as (url, store, terms, choose):
+                await asyncio.to_thread(self._check_receives, store)
+                pull = Pull(url, store, terms, observer, choose)
+                if dry_run:
+                    return Plan(await pull.plan())
+                pulled = await pull.run()
+                await asyncio.to_thread(self._warn_after, store, pulled)
+                return pulled
 
     def _warn_after(self, store: Store, done: Transferred) -> None:
         """Warn of what a pull has left unfinished, and of a redirect that arrived with a table."""
@@ -234,29 +245,29 @@ class TransferMethods(LocatedTable):
     @contextmanager
     def _ready(
         self, url: str, follow: bool, engine: str | Engines, options: TransferOptions
-    ) -> Iterator[tuple[Store, Terms, Choose]]:
-        from lakeferry.transfer.client.remote_dataset import Terms, parse_url
+    ) -> Iterator[_Ready]:
+        from lakeferry.transfer.client.dataset_urls import parse_url
+        from lakeferry.transfer.client.remote_dataset import Terms
 
         given: dict[str, Any] = {
             name: value for name, value in options.items() if value is not None
         }
         given["allowed_hosts"] = tuple(given.get("allowed_hosts", ()))
-        if "token" not in given:
-            variables = os.environ if self._environment is None else self._environment
-            given["token"] = variables.get(TOKEN_VARIABLE)
+        found = remotes.find_remote(url, self._environment, token=given.get("token"))
+        given["token"] = remotes.token_for(found, given.get("token"), self._environment)
         # Refuse invalid options before any request.
-        terms = Terms(**given | {"token": given["token"] or None})
-        host = parse_url(url).host or ""
+        terms = Terms(**given)
+        host = parse_url(found.url).host or ""
         with opening(engine, self._warn) as engines:
             store = self._meant(follow=follow)
             if "parallel" not in given:
                 terms = replace(terms, parallel=parallelism.parallel(store.uri, host, _cores()))
-            yield store, terms, engines.choose
+            yield found.url, store, terms, engines.choose
 
     @asynccontextmanager
     async def _async_ready(
         self, url: str, follow: bool, engine: str | Engines, options: TransferOptions
-    ) -> AsyncIterator[tuple[Store, Terms, Choose]]:
+    ) -> AsyncIterator[_Ready]:
         ready = self._ready(url, follow, engine, options)
         found = await asyncio.to_thread(ready.__enter__)
         try:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from lakeferry.api.redirects import Redirects
+from lakeferry.clients.client_lines import OPTION
 from lakeferry.errors import InvalidInput
 from lakeferry.log import paths
-from lakeferry.redirect.client_effects import OPTION
 from lakeferry.redirect.outcome import Outcome
 from lakeferry.storage import Store, open_store
 from lakeferry.storage.byte_rate import ByteRate

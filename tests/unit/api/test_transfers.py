@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import lakeferry
+from lakeferry.api.remotes import TOKEN_VARIABLE
 from lakeferry.api.table import Plan
-from lakeferry.api.transfers import TOKEN_VARIABLE
 from lakeferry.engine import CarryPlan, HashPlan, Observer, unobserved
 from lakeferry.engines import engine_choice
 from lakeferry.engines.local_engine import LocalEngine
@@ -230,7 +230,14 @@ def test_tokens_are_made_listed_and_taken_back(tmp_path: Path, url: str, token: 
     table(tmp_path / "orders").push(url, token=token)
     planned = lakeferry.create_token(root, dataset="acme/orders", dry_run=True)
     assert planned == [
-        {"op": "create_token", "scope": "read", "dataset": "acme/orders", "lasts_ms": None}
+        {
+            "op": "create_token",
+            "scope": "read",
+            "dataset": "acme/orders",
+            "lasts_ms": None,
+            "name": None,
+            "note": None,
+        }
     ]
     reader = lakeferry.create_token(root, dataset="acme/orders", expires="30d")
     assert isinstance(reader, str)
@@ -238,6 +245,8 @@ def test_tokens_are_made_listed_and_taken_back(tmp_path: Path, url: str, token: 
     assert (first.grant.scope.value, first.grant.expires_ms) == ("write", None)
     assert second.as_document() == {
         "id": reader[3:19],
+        "name": None,
+        "note": None,
         "scope": "read",
         "dataset": "acme/orders",
         "created_ms": second.grant.created_ms,

@@ -1,0 +1,74 @@
+"""Refuses to delete a table that a redirect leads to, or that has a redirect itself.
+
+Readers and writers of the old path would find nothing, and what was written since the move would be
+lost. Of a table that arrived by push or pull the log may name any place as its old path. Such a
+place isn't opened, so it isn't known then whether a path leads there.
+"""
+
+from __future__ import annotations
+
+from lakeferry.api.redirects import Redirects
+from lakeferry.catalogs.places import Places
+from lakeferry.errors import (
+    LakeferryError,
+    NotATable,
+    RedirectIllegalTransition,
+    TableNotFound,
+)
+from lakeferry.redirect import lineage, read_entry, received_entries
+from lakeferry.redirect.enable import move_record
+from lakeferry.redirect.old_paths import old_paths
+from lakeferry.storage.uris import same_place, shell_safe
+from lakeferry.table import DeltaLog
+
+_ALL_THE_SAME = "to delete the dataset all the same, add --force"
+
+
+def check_no_path_leads(places: Places, uri: str) -> None:
+    """Raise unless it is known that no redirect begins or ends at a table."""
+    with Redirects(places) as redirects:
+        try:
+            _check(redirects, redirects.setting.log(uri))
+        except (TableNotFound, NotATable):
+            return
+        except RedirectIllegalTransition:
+            raise
+        except LakeferryError as unreadable:
+            raise _undeletable(
+                f"whether a redirect leads there isn't known: {unreadable}"
+            ) from unreadable
+
+
+def _check(redirects: Redirects, log: DeltaLog) -> None:
+    uri, state = log.store.uri, log.state()
+    is_received = received_entries.is_received(log.store)
+    redirect = read_entry.read(state.protocol, state.metadata, uri)
+    begun = move_record.read_record(log.store) is not None
+    # At a target, the entry names another table as its source; that table says where it leads.
+    is_own = redirect is not None and (redirect.source is None or same_place(redirect.source, uri))
+    if begun or (is_own and redirect is not None and received_entries.counts(log.store, redirect)):
+        what = "it is frozen" if redirect is not None and redirect.is_frozen else "it has moved"
+        raise _undeletable(
+            f"{what}, or is moving: who uses its path would find nothing any more",
+            f"end that first, with 'lakeferry redirect disable' or 'thaw'; or, {_ALL_THE_SAME}",
+        )
+    if is_received:
+        if any(app.startswith(lineage.APP_ID) for app in log.small_snapshot().txns):
+            raise _undeletable(
+                "it moved before it was pushed here, or since: an old path may lead here"
+            )
+        return
+    for path in old_paths(redirects.setting.log, log):
+        if path.source is None:
+            raise _undeletable(f"it has moved here, and {path.why}; the old path may lead here yet")
+        leads_to = None if path.state is None else redirects.status(path.source).target
+        if leads_to is None or same_place(leads_to, uri):
+            raise _undeletable(
+                f"the old path {path.source} leads here",
+                "bring its rows back first: lakeferry redirect disable "
+                f"{shell_safe(path.source)}; or, {_ALL_THE_SAME}",
+            )
+
+
+def _undeletable(cause: str, remedy: str = _ALL_THE_SAME) -> RedirectIllegalTransition:
+    return RedirectIllegalTransition("the dataset can't be deleted", cause=cause, remedy=remedy)
