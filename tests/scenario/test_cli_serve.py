@@ -36,13 +36,12 @@ def event() -> bytes:
 def test_it_says_where_it_is_answers_and_ends_in_good_order(
     tmp_path: Path, how: int, code: int
 ) -> None:
-    with serving(tmp_path, {}) as server:
+    with serving(tmp_path, {}, forked=False) as server:
         assert server.url.startswith("http://127.0.0.1:")
         with urllib.request.urlopen(f"{server.url}/healthz", timeout=30) as response:
             assert (response.status, json.load(response)) == (200, {"status": "ok"})
         assert server.end(how) == code
-        assert server.process.stdout is not None
-        assert server.process.stdout.read() == b""
+        assert server.output.read() == b""
     assert "Traceback" not in server.shown()
     if code == 130:
         assert json.loads(server.shown().splitlines()[-1])["error"]["code"] == "interrupted"

@@ -36,6 +36,11 @@ COMMANDS = {
         "lakeferry.cli.redirect:redirect",
         "Move a table, and redirect everyone who uses its old path.",
     ),
+    "plan": ("lakeferry.cli.plan:plan", "Say what a change of a table means for its clients."),
+    "fleet": (
+        "lakeferry.cli.fleet:fleet",
+        "Find many tables, plan their moves, and move them in waves.",
+    ),
     "export": ("lakeferry.cli.export:export", "Publish a table's log at another place."),
     "push": ("lakeferry.cli.transfer:push", "Send a dataset to a server."),
     "pull": ("lakeferry.cli.transfer:pull", "Get a dataset from a server, or from its files."),
@@ -45,6 +50,13 @@ COMMANDS = {
         "Register names of tables, and show where names lead.",
     ),
     "serve": ("lakeferry.cli.serve:serve", "Serve datasets, and export what lakeFS commits."),
+    "ui": ("lakeferry.cli.ui:ui", "Show the fleet in the browser, and run its moves."),
+    "ls": ("lakeferry.cli.ls:ls", "List the datasets of a server."),
+    "dataset": (
+        "lakeferry.cli.dataset:dataset",
+        "Rename and delete datasets of a server, and set who may read them.",
+    ),
+    "remote": ("lakeferry.cli.remote:remote", "Give servers short names."),
     "token": ("lakeferry.cli.token:token", "Create, list and revoke a server's access tokens."),
     "gc": ("lakeferry.cli.gc:gc", "Delete objects that no dataset of a server needs."),
     "lakefs": ("lakeferry.cli.lakefs:lakefs", "Make a lakeFS repository call the server."),
@@ -234,6 +246,10 @@ def _as_ours(message: str) -> str:
 
 
 def _mistake(mistake: Exception) -> dict[str, Any]:
+    from lakeferry.packages import package_at_fault
+
+    if (lacking := package_at_fault(mistake)) is not None:
+        return lacking.as_document()
     kind = type(mistake).__name__
     return {
         "code": "internal_error",

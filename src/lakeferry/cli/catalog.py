@@ -232,25 +232,31 @@ def remove(session: Session, name: str, force: bool, dry_run: bool, yes: bool) -
 
     The table's files stay, unless it is a managed table: Unity Catalog deletes the files of those.
     So this has to be confirmed, or --yes given; and it is refused while an old path leads to the
-    table, unless --force is given. Redirects to the table lead nowhere afterwards: redirect disable
-    --abandon-target makes their sources ordinary tables again.
+    table, unless --force is given. Paths that were redirected to it with --to-existing aren't
+    found: such a redirect leaves no trace at the table. Redirects to the table lead nowhere
+    afterwards: redirect disable --abandon-target makes their sources ordinary tables again.
     """
     from lakeferry.api.table_removal import remove_named_table
 
     output, settings = session.output, config.load()
     environment = settings.catalog_environment()
+    asked_about: str | None = None
     if not (yes or dry_run) and may_ask(output, yes=yes):
         with progress.waiting(output, "asking the catalog"):
             entry = remove_named_table(
                 name, breaks_redirects=force, dry_run=True, environment=environment
             )
         if entry.managed:
-            lost = f"Drop the managed table {entry.name}? Its catalog deletes {entry.location} too."
+            lost = (
+                f"Drop the managed table {entry.name}? Its catalog deletes {entry.location} too. "
+                "Paths that lead to it by --to-existing aren't found, and would lead nowhere."
+            )
             confirm(output, lost, yes=yes)
-            yes = True
+            yes, asked_about = True, entry.table_id
     with progress.waiting(output, "asking the catalog"):
         entry = remove_named_table(
             name,
+            table_id=asked_about,
             deletes_files=yes,
             breaks_redirects=force,
             dry_run=dry_run,

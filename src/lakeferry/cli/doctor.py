@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from lakeferry import config
+from lakeferry import config, packages
 from lakeferry.cli import render
 from lakeferry.cli.options import Session, command
 from lakeferry.engines.spark import spark_jars, spark_versions
@@ -28,7 +28,8 @@ JAVA = 17
 ENOUGH_DISK_BYTES = 1 << 30
 _CONNECTOR_JARS = "*unitycatalog-spark*.jar"
 _FOR_SPARK = "needed for the Spark engine only"
-_INSTALL_SPARK = f"{_FOR_SPARK}: pip install 'lakeferry[spark]'"
+_FOR_DELTA = "needed for Delta tables in Spark only"
+_EXTRA_SPARK = "pip install 'lakeferry[spark]'"
 _JAVA_VERSION = re.compile(r'^JAVA_VERSION="(?:1\.)?(\d+)[^"]*"', re.MULTILINE)
 
 
@@ -76,6 +77,7 @@ def _look(environment: Mapping[str, str]) -> Iterator[MachineCheck]:
     """Yield every check; a check that raises an error counts as failed."""
     looks: list[tuple[str, Callable[[Mapping[str, str]], MachineCheck]]] = [
         ("python", _python),
+        ("packages", lambda _: _packages()),
         ("pyarrow", lambda _: _package("pyarrow", "20", "pip install 'pyarrow>=20'")),
         ("obstore", lambda _: _package("obstore", "0.12", "reinstall lakeferry")),
         ("java", _java),
@@ -130,6 +132,19 @@ def _python(_: Mapping[str, str]) -> MachineCheck:
     )
 
 
+def _packages() -> MachineCheck:
+    """Say what is missing or too old of what Lakeferry requires, whatever the command."""
+    lacking = packages.unmet_requirements()
+    if not lacking:
+        return MachineCheck("packages", True, "all that Lakeferry requires")
+    told = [
+        f"{each.package} is missing" if version is None else f"{each.package} is {version}"
+        for each, version in lacking
+    ]
+    wanted = " ".join(f"'{each.wanted}'" for each, _ in lacking)
+    return MachineCheck("packages", False, ", ".join(told), f"pip install {wanted}")
+
+
 def _package(name: str, at_least: str, remedy: str) -> MachineCheck:
     try:
         version = importlib.metadata.version(name)
@@ -142,7 +157,7 @@ def _pyspark() -> MachineCheck:
     """Say which Spark there is, and what works with it."""
     name, version = "pyspark", spark_versions.installed_pyspark()
     if version is None:
-        return MachineCheck(name, False, "not installed", _INSTALL_SPARK)
+        return MachineCheck(name, False, "not installed", f"{_FOR_SPARK}: {_EXTRA_SPARK}")
     line = spark_versions.line_of(version)
     if line.delta_fails_with(version):
         works = spark_versions.NEWEST_WITH_DELTA if line.delta is None else line
@@ -162,10 +177,13 @@ def _pyspark() -> MachineCheck:
 def _delta_spark() -> MachineCheck:
     name = "delta-spark"
     version = spark_versions.installed_version(name)
-    if version is None:
-        return MachineCheck(name, False, "not installed", _INSTALL_SPARK)
+    if version is None and spark_versions.installed_pyspark() is None:
+        return MachineCheck(name, False, "not installed", f"{_FOR_DELTA}: {_EXTRA_SPARK}")
     line = spark_jars.jars_line()
-    remedy = f"{_FOR_SPARK}: pip install delta-spark=={line.delta}"
+    # The extra would replace the PySpark that is there.
+    remedy = f"{_FOR_DELTA}: pip install delta-spark=={line.delta}"
+    if version is None:
+        return MachineCheck(name, False, "not installed", remedy)
     is_tried = version == line.delta
     detail = version if is_tried else f"{version}, tried with {line.delta} on Spark {line.line}"
     return MachineCheck(name, is_tried, detail, remedy)
@@ -195,7 +213,7 @@ def _jars(environment: Mapping[str, str]) -> MachineCheck:
             "spark-jars",
             False,
             f"no jars of Delta Lake {line.delta} for Spark {line.line} in {where}",
-            f"{_FOR_SPARK}: run 'lakeferry setup spark', or start Spark with "
+            f"{_FOR_DELTA}: run 'lakeferry setup spark', or start Spark with "
             f"spark.jars.packages={line.packages}",
         )
     jars = len(list(folder.glob("*.jar")))

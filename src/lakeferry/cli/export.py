@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import click
 
 from lakeferry import config
+from lakeferry.api.plan_sentences import sentence, travel
 from lakeferry.cli import progress
 from lakeferry.cli.options import (
     CATALOG_NAME,
@@ -19,9 +20,9 @@ from lakeferry.cli.options import (
     engine_option,
     no_follow_option,
     storage_option,
+    verify_option,
 )
 from lakeferry.cli.render import counted, size
-from lakeferry.cli.sentences import sentence, travel
 
 
 @command(
@@ -60,6 +61,7 @@ from lakeferry.cli.sentences import sentence, travel
 @no_follow_option
 @engine_option
 @copy_rate_option
+@verify_option
 @dry_run_option
 @storage_option
 def export(
@@ -72,6 +74,7 @@ def export(
     no_follow: bool,
     engine: str | None,
     limit_rate: int | None,
+    verify: str | None,
     dry_run: bool,
     storage_options: Mapping[str, str],
 ) -> None:
@@ -94,6 +97,7 @@ def export(
             engine=settings.engine,
             observer=observer,
             limit_rate=limit_rate,
+            verify=verify or "store",
         )
     page = session.output.page
     if isinstance(done, list):

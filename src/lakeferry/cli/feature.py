@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import click
 
 from lakeferry import config
+from lakeferry.api.plan_sentences import sentence
 from lakeferry.cli import progress
 from lakeferry.cli.options import (
     TABLE,
@@ -18,7 +19,6 @@ from lakeferry.cli.options import (
     storage_option,
 )
 from lakeferry.cli.render import counted
-from lakeferry.cli.sentences import sentence
 
 
 @group(

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import click
 
 from lakeferry import config
+from lakeferry.api.plan_sentences import sentence
 from lakeferry.cli import progress
 from lakeferry.cli.options import (
     Duration,
@@ -17,7 +18,6 @@ from lakeferry.cli.options import (
     storage_option,
 )
 from lakeferry.cli.render import counted, size
-from lakeferry.cli.sentences import sentence
 
 DEFAULT_GRACE = "24h"
 

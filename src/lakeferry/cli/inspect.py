@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -21,7 +21,7 @@ from lakeferry.cli.options import (
 )
 
 if TYPE_CHECKING:
-    from lakeferry.api.inspection import Inspection, LastChange, RedirectEntry
+    from lakeferry.api.inspection import Inspection
     from lakeferry.cli.render import Page
 
 
@@ -53,93 +53,15 @@ def inspect(
 
 
 def _show(found: Inspection, page: Page) -> None:
-    protocol, metadata = found.protocol, found.metadata
-    facts: list[tuple[str, render.Cell]] = [
-        ("location", found.location),
-        ("version", _versions(found)),
-        ("files", f"{render.counted(found.num_files, 'file')}, {render.size(found.size_bytes)}"),
-        ("rows", "unknown" if found.num_rows is None else f"{found.num_rows:,}"),
-        ("last change", _change(found.last_change)),
-        ("id", metadata.id),
-    ]
-    if metadata.name:
-        facts.append(("name", metadata.name))
-    if metadata.description:
-        facts.append(("description", metadata.description))
-    if metadata.created_time is not None:
-        facts.append(("created", render.moment(metadata.created_time)))
-    facts += [
-        ("protocol", f"reader {protocol.min_reader_version}, writer {protocol.min_writer_version}"),
-        ("features in force", ", ".join(sorted(found.features)) or "none"),
-        ("partitioned by", ", ".join(metadata.partition_columns) or "nothing"),
-        ("checkpoints", _checkpoints(found)),
-    ]
-    if found.redirect is not None:
-        facts.append(("redirect", _redirect(found.redirect)))
-    if found.boundary is not None:
-        facts.append(("checkpoints protected", f"before version {found.boundary}"))
-    page.facts(facts)
-    page.table("Columns", ("column", "type", "nullable"), _columns(metadata.schema_string))
-    page.table("Properties", ("property", "value"), sorted(metadata.configuration.items()))
+    from lakeferry.api import table_facts
+
+    page.facts(table_facts.inspection_facts(found))
+    columns = table_facts.column_rows(found.metadata.schema_string)
+    page.table("Columns", table_facts.COLUMN_NAMES, columns)
+    properties = sorted(found.metadata.configuration.items())
+    page.table("Properties", table_facts.PROPERTY_NAMES, properties)
     for warning in found.warnings:
         page.line(f"warning: {warning.code}: {warning.message}", style="yellow")
-
-
-def _redirect(entry: RedirectEntry) -> str | None:
-    if entry.state is None:
-        return entry.value or entry.feature
-    lead = f"to {entry.target}" if entry.target is not None else "without a target"
-    return f"{entry.state}, {lead} ({entry.mode})"
-
-
-def _change(change: LastChange) -> str:
-    when = "unknown" if change.timestamp is None else render.moment(change.timestamp)
-    return f"{when}, {change.operation}" if change.operation else when
-
-
-def _versions(found: Inspection) -> str:
-    if found.earliest_version is None or found.earliest_version >= found.version:
-        return str(found.version)
-    return f"{found.version} (back to {found.earliest_version} can be rebuilt)"
-
-
-def _checkpoints(found: Inspection) -> str:
-    if not found.checkpoints:
-        return "none"
-    newest = found.checkpoints[-1]
-    state = ", incomplete" if newest.complete is False else ""
-    last = f"version {newest.version} ({newest.kind}{state})"
-    more = len(found.checkpoints) - 1
-    return f"{last} and {more} older" if more else last
-
-
-def _columns(schema_string: str) -> Iterator[tuple[str, str, str]]:
-    import msgspec
-
-    try:
-        fields: list[dict[str, Any]] = msgspec.json.decode(schema_string or "{}").get("fields", [])
-        for field in fields:
-            nullable = "yes" if field.get("nullable", True) else "no"
-            yield str(field.get("name")), type_name(field.get("type")), nullable
-    except (msgspec.MsgspecError, AttributeError, RecursionError, TypeError):
-        return
-
-
-def type_name(kind: Any) -> str:
-    """Return a type of a Delta schema in SQL syntax."""
-    if not isinstance(kind, dict):
-        return str(kind)
-    match kind.get("type"):
-        case "struct":
-            fields = kind.get("fields", [])
-            inside = ", ".join(f"{each['name']}: {type_name(each['type'])}" for each in fields)
-            return f"struct<{inside}>"
-        case "array":
-            return f"array<{type_name(kind.get('elementType'))}>"
-        case "map":
-            return f"map<{type_name(kind.get('keyType'))}, {type_name(kind.get('valueType'))}>"
-        case other:
-            return str(other)
 
 
 @command(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -60,6 +61,12 @@ class Command(click.Command):
         """Make a command; ``examples`` are command lines and what each of them does."""
         super().__init__(*args, **kwargs)
         self.examples = examples
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; its engine finds the Spark Connect server of the settings."""
+        if "engine" in ctx.params and (remote := config.load().spark_remote):
+            os.environ[config.SPARK_REMOTE_VARIABLE] = remote
+        return super().invoke(ctx)
 
     def get_help(self, ctx: click.Context) -> str:
         """Return the help as text, or as a document."""
@@ -274,6 +281,13 @@ def limit_rate_option(text: str) -> Callable[[_Function], _Function]:
 copy_rate_option = limit_rate_option(
     "The most bytes per second that this machine copies, such as 512K or 10MB. What an object "
     "store copies itself isn't limited: those bytes don't pass through this machine."
+)
+verify_option = click.option(
+    "--verify",
+    type=click.Choice(("store", "full")),
+    default=None,
+    help="How copies are verified: by what the store says about them (store, the default), or by "
+    "reading every file at both ends (full).",
 )
 version_option = click.option(
     "--version",

@@ -25,12 +25,13 @@ if TYPE_CHECKING:
 
 def encode_document(document: object) -> bytes:
     """Return a JSON document as one line of UTF-8, without its end."""
-    import msgspec
-
     try:
+        import msgspec
+
         return msgspec.json.encode(document, enc_hook=str)
-    except UnicodeEncodeError:
-        # Bytes of a file's name that aren't UTF-8 are lone surrogates in Python.
+    except (ImportError, UnicodeEncodeError):
+        # Without msgspec there are still errors to print. Bytes of a file's name that aren't
+        # UTF-8 are lone surrogates in Python.
         return json.dumps(document, default=str).encode()
 
 

@@ -12,8 +12,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from lakeferry.cli import render, terminal_drawing
+from lakeferry.cli import terminal_drawing
 from lakeferry.cli.output import Output
+from lakeferry.readable import ProgressWords
 
 ProgressObserver = Callable[[str, int, int], None]
 
@@ -64,7 +65,7 @@ class _Lines:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._next = clock() + _LINE_EVERY_S
-        self._amounts = _Amounts(clock)
+        self._amounts = ProgressWords(clock)
 
     def observe(self, what: str, done: int, total: int) -> None:
         now = self._clock()
@@ -75,42 +76,11 @@ class _Lines:
             sys.stderr.flush()
 
 
-class _Amounts:
-    """Describes progress; for work that is measured in bytes, also its speed."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._began: dict[str, tuple[float, int]] = {}
-
-    def told(self, what: str, done: int, total: int) -> tuple[str, ...]:
-        """Return phrases to print with commas in between, the most important one first."""
-        # Recognise a Volume by its attributes: importing the engines here would slow down each
-        # command.
-        objects, of_objects = getattr(done, "objects", None), getattr(total, "objects", None)
-        if objects is None or of_objects is None:
-            return (f"{done:,} of {total:,}",)
-        now = self._clock()
-        began, first = self._began.setdefault(what, (now, done))
-        if done == first:
-            # The time that Spark's workers need to start doesn't count as copying.
-            self._began[what] = began, first = now, done
-        words = [
-            f"{render.size(int(done))} of {render.size(int(total))}",
-            f"{objects} of {render.counted(of_objects, 'file')}",
-        ]
-        if now > began and done > first:
-            rate = (done - first) / (now - began)
-            left_s = round((total - done) / rate)
-            words.append(f"{render.size(int(rate))}/s")
-            words.append(f"{left_s // 60}:{left_s % 60:02} left")
-        return tuple(words)
-
-
 @contextmanager
 def _bar(first: str, last: str) -> Iterator[ProgressObserver]:
     from lakeferry.cli.progress_bars import ProgressBars
 
-    amounts = _Amounts()
+    amounts = ProgressWords()
     unfinished: set[str] = set()
     bars = ProgressBars(first)
 

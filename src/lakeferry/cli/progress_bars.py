@@ -11,10 +11,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from lakeferry.cli.screen import cells, without_middle
+from lakeferry.readable import elapsed
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
@@ -123,4 +123,4 @@ class ProgressBars:
 
 
 def _time(seconds: float) -> str:
-    return f" {str(timedelta(seconds=int(seconds))).rpartition(' ')[2]:>7}"
+    return f" {elapsed(seconds):>7}"

@@ -13,15 +13,18 @@ from lakeferry.cli.confirmation import confirm, may_ask, yes_option
 from lakeferry.cli.options import (
     TABLE,
     Session,
+    WholeNumber,
     command,
     copy_rate_option,
     dry_run_option,
     engine_option,
     group,
     storage_option,
+    verify_option,
 )
 from lakeferry.cli.redirect_change import change_redirect
 from lakeferry.cli.redirect_enable import DATA, enable
+from lakeferry.cli.redirect_list import list_all_redirects
 from lakeferry.cli.redirect_pages import MODES, show_status
 
 
@@ -55,6 +58,7 @@ def redirect() -> None:
 )
 @engine_option
 @copy_rate_option
+@verify_option
 @dry_run_option
 @storage_option
 def resume(
@@ -63,6 +67,7 @@ def resume(
     name: str | None,
     engine: str | None,
     limit_rate: int | None,
+    verify: str | None,
     dry_run: bool,
     storage_options: Mapping[str, str],
 ) -> None:
@@ -72,7 +77,9 @@ def resume(
         session,
         source,
         settings,
-        lambda table, work: table.redirect_resume(name=name, dry_run=dry_run, **work),
+        lambda table, work: table.redirect_resume(
+            name=name, verify=verify, dry_run=dry_run, **work
+        ),
         limit_rate=limit_rate,
     )
 
@@ -148,6 +155,7 @@ def cancel(
 @yes_option
 @engine_option
 @copy_rate_option
+@verify_option
 @dry_run_option
 @storage_option
 def disable(
@@ -160,6 +168,7 @@ def disable(
     yes: bool,
     engine: str | None,
     limit_rate: int | None,
+    verify: str | None,
     dry_run: bool,
     storage_options: Mapping[str, str],
 ) -> None:
@@ -170,6 +179,7 @@ def disable(
         "remove_target": remove_target,
         "data": data,
         "abandon_target": abandon_target,
+        "verify": verify,
     }
     if abandon_target and not dry_run and may_ask(session.output, yes=yes):
         # Making the plan checks the request, and warns of what is lost.
@@ -280,5 +290,34 @@ def resolve(
     session.output.page().facts(facts)
 
 
-for each in (enable, resume, cancel, disable, status, resolve, freeze, thaw):
+@command(
+    examples=(
+        ("lakeferry redirect list s3://lake", "every table below a prefix"),
+        ("lakeferry redirect list unity:sales", "the tables of a catalog"),
+        ("lakeferry redirect list ./lake --json | jq -r '.redirects[].source'", "for programs"),
+    )
+)
+@click.argument("where", type=TABLE, metavar="PREFIX|CATALOG")
+@click.option(
+    "--parallel",
+    type=WholeNumber(1),
+    default=None,
+    metavar="N",
+    help="How many folders and tables to look at at once; 16 by default.",
+)
+@storage_option
+def list_(
+    session: Session, where: str, parallel: int | None, storage_options: Mapping[str, str]
+) -> None:
+    """List the redirects of all tables below PREFIX, or in CATALOG.
+
+    PREFIX is a folder or a place in a store; CATALOG is sql: or unity:, with the beginning of the
+    names. The files of tables aren't listed. Frozen tables, and those with an unfinished move, are
+    in the list, too.
+    """
+    list_all_redirects(session, config.load(storage_options=storage_options), where, parallel)
+
+
+list_.name = "list"
+for each in (enable, resume, cancel, disable, status, resolve, list_, freeze, thaw):
     redirect.add_command(each)

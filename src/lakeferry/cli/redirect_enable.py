@@ -22,6 +22,7 @@ from lakeferry.cli.options import (
     dry_run_option,
     engine_option,
     storage_option,
+    verify_option,
 )
 from lakeferry.cli.output import Output
 from lakeferry.cli.redirect_change import change_redirect
@@ -156,6 +157,7 @@ class DialectsType(click.ParamType[tuple[str, ...]]):
 @yes_option
 @engine_option
 @copy_rate_option
+@verify_option
 @dry_run_option
 @storage_option
 def enable(
@@ -167,6 +169,7 @@ def enable(
     yes: bool,
     engine: str | None,
     limit_rate: int | None,
+    verify: str | None,
     dry_run: bool,
     storage_options: Mapping[str, str],
     **options: Any,
@@ -177,6 +180,8 @@ def enable(
     continue; --yes skips the question. Without a terminal, or with --json, it doesn't ask.
     """
     settings = config.load(storage_options=storage_options, engine=engine)
+    if verify is not None:
+        options["verify"] = verify
     if options["unverified"] and not options["to_existing"]:
         raise click.UsageError("--unverified needs --to-existing.")
     if from_file is not None:

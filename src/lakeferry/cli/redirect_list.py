@@ -73,6 +73,36 @@ def enable_all(
         _fail(output, [move.error for move in report.failed if move.error], len(wanted))
 
 
+def list_all_redirects(
+    session: Session, settings: Config, where: str, parallel: int | None
+) -> None:
+    """Print the redirects below a place, or in a catalog."""
+    from lakeferry.api.redirect_search import LOOKED_AT_ONCE, list_redirects
+    from lakeferry.api.table import Places
+
+    environment = settings.catalog_environment()
+    output = session.output
+    with progress.watching(output, "looking for tables") as observer:
+        found = list_redirects(
+            where,
+            Places(environment=environment, layered=settings.storage_options),
+            parallel=parallel or LOOKED_AT_ONCE,
+            observer=observer,
+        )
+    for source, error in found.unreadable:
+        output.warn(f"{source} can't be read: {error.message}")
+    if output.json:
+        output.document(found.as_document())
+        return
+    rows = [
+        (each.source, each.shown_state, each.mode, each.name or each.target)
+        for each in found.redirects
+    ]
+    output.page().table("redirects", ("source", "state", "mode", "target"), rows)
+    if not rows:
+        output.note(f"none of {render.counted(found.tables, 'table')} has a redirect")
+
+
 def _interrupted(report: Report, remedy: str) -> Interrupted:
     done = len(report.moves) - len(report.failed)
     of_all = render.counted(len(report.moves), "table")

@@ -7,20 +7,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from lakeferry.api.plan_sentences import sentence, travel
 from lakeferry.cli import render
 from lakeferry.cli.options import CATALOGS
 from lakeferry.cli.output import Output
-from lakeferry.cli.sentences import sentence, travel
 
 if TYPE_CHECKING:
     from lakeferry.api.move_list import MovedTable, Report
-    from lakeferry.api.table import Outcome, Plan, RecentWriter, Status
+    from lakeferry.api.table import Outcome, RecentWriter, Status
 
 MODES = ("reader-writer", "writer-only")
 """The values of ``--mode``; the first is the default."""
-
-
-_KEPT_SHOWN = 5
 
 
 def show_outcome(
@@ -34,40 +31,17 @@ def show_outcome(
         document = outcome.as_document() | dict(fields or {})
         output.document({**document, "warnings": list(warnings)})
         return
-    facts: list[tuple[str, render.Cell]] = [
-        ("source", outcome.source),
-        ("state", shown_state(outcome)),
-        ("target", outcome.target),
-        ("version", outcome.version),
-    ]
-    if outcome.files_copied:
-        copied = render.counted(outcome.files_copied, "file")
-        facts.append(("copied", f"{copied}, {render.size(outcome.bytes_copied)}"))
-        if outcome.by_store_bytes:
-            facts.append(("copied by the store", render.size(outcome.by_store_bytes)))
-    if outcome.abandoned:
-        lost = outcome.lost_versions
-        facts.append(("lost versions", "unknown" if lost is None else lost))
-    if outcome.blocked_ms is not None:
-        facts.append(("writers waited", f"{outcome.blocked_ms} ms"))
     page = output.page()
-    page.facts(facts)
-    if outcome.kept:
-        many = f"kept {render.counted(len(outcome.kept), 'file')} that don't belong to the table"
-        shown = ", ".join(outcome.kept[:_KEPT_SHOWN])
-        more = ", …" if len(outcome.kept) > _KEPT_SHOWN else ""
-        page.line(f"{many}: {shown}{more}")
-    if not outcome.changed:
-        page.line("nothing had to be changed")
-
-
-def shown_state(found: Outcome | Status) -> str:
-    """Return a redirect's state as people read it."""
-    return "FROZEN" if found.frozen else found.state.value
+    page.facts(outcome.facts())
+    for remark in outcome.remarks():
+        page.line(remark)
 
 
 def show_plan(
-    output: Output, plan: Plan, warnings: Sequence[str], fields: Mapping[str, Any] | None = None
+    output: Output,
+    plan: Sequence[Mapping[str, Any]],
+    warnings: Sequence[str],
+    fields: Mapping[str, Any] | None = None,
 ) -> None:
     """Show what would be done; ``fields`` are more fields of its document."""
     if output.json:
@@ -95,50 +69,15 @@ def show_status(output: Output, found: Status) -> None:
     if output.json:
         output.document(found.as_document())
         return
-    facts: list[tuple[str, render.Cell]] = [("state", shown_state(found))]
-    if found.mode is not None:
-        facts += [
-            ("mode", found.mode),
-            ("dialect", ", ".join(found.dialect)),
-            ("type", found.type),
-            *_target(found),
-        ]
-    if (left := found.unfinished) is not None:
-        ended = "is being cancelled" if left.cancelled else "was interrupted"
-        copied = "unknown"
-        if left.files_copied is not None and left.bytes_copied is not None:
-            files = render.counted(left.files_copied, "file")
-            copied = f"{files}, {render.size(left.bytes_copied)}"
-        facts += [
-            ("unfinished", f"a move to {left.target} {ended}"),
-            ("mode", left.mode),
-            ("copied so far", copied),
-        ]
-    if found.lacking is not None and found.target_version is None:
-        facts.append(("the move adds", str(found.lacking)))
-    facts.append(("version of the source", found.source_version))
-    if found.target_version is not None:
-        facts.append(("version of the target", found.target_version))
     page = output.page()
-    page.facts(facts)
-    page.table(
-        "Rules",
-        ("application", "may commit at the source"),
-        ((rule.app_name or "everybody", ", ".join(rule.operations)) for rule in found.rules),
-    )
+    page.facts(found.facts())
+    page.table("Rules", found.RULE_COLUMNS, found.rule_rows())
     if found.unfinished is not None:
         page.line(
             "'lakeferry redirect resume' continues the move, 'lakeferry redirect cancel' undoes it"
         )
     for warning in found.warnings:
         page.line(f"warning: {warning}", style="yellow")
-
-
-def _target(found: Status) -> list[tuple[str, render.Cell]]:
-    """Return the target's name in its catalog, if it has one, and its location."""
-    if found.name is None:
-        return [("target", found.target)]
-    return [("target", found.name), ("location of the target", found.target)]
 
 
 @dataclass(frozen=True, slots=True)

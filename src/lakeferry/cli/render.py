@@ -10,45 +10,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, ClassVar, TextIO
 
 from lakeferry.cli import terminal_drawing
 from lakeferry.cli.screen import cells, longest_word, one_line, wrapped
+from lakeferry.readable import counted as counted
+from lakeferry.readable import moment as moment
+from lakeferry.readable import size as size
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
 Cell = str | int | None
-_UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def size(size_bytes: int | None) -> str:
-    """Return a size with its unit, for people."""
-    if size_bytes is None:
-        return "unknown"
-    if size_bytes < 1024:
-        return counted(size_bytes, "byte")
-    power = min((size_bytes.bit_length() - 1) // 10, len(_UNITS))
-    return f"{size_bytes / 1024**power:.1f} {_UNITS[power - 1]}"
-
-
-def moment(timestamp_ms: int) -> str:
-    """Return a time for people; a time outside of the calendar is returned as its number."""
-    try:
-        when = _EPOCH + timedelta(milliseconds=timestamp_ms)
-    except OverflowError:
-        return f"{timestamp_ms} ms"
-    return when.strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
-def counted(number: int | None, noun: str) -> str:
-    """Return a number with its noun, as in ``1 file`` and ``2 files``."""
-    if number is None:
-        return f"an unknown number of {noun}s"
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def text(cell: Cell) -> str:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from lakeferry.readable import one_line as one_line
+
 
 def cells(text: str) -> int:
     """Return how many cells of a terminal a text takes."""
@@ -57,15 +59,3 @@ def _beginning(name: str, width: int) -> str:
     while cells(name[:end]) > width:
         end -= 1
     return name[:end]
-
-
-def one_line(text: str) -> str:
-    """Return a text without line breaks and terminal control characters."""
-    return "".join(
-        character if character.isprintable() else _escaped(character)
-        for character in " ".join(text.split())
-    )
-
-
-def _escaped(character: str) -> str:
-    return character.encode("unicode_escape").decode()

@@ -28,7 +28,7 @@ _M_ARENA_MAX = -8
 _LOG = logging.getLogger("lakeferry.server")
 
 
-class _Terminated(BaseException):
+class Terminated(BaseException):
     """The server was told to end by a signal."""
 
 
@@ -73,6 +73,14 @@ class _Terminated(BaseException):
     help="How long the URLs of objects are valid: 1s to 7d.",
 )
 @click.option(
+    "--console-place",
+    "console_places",
+    multiple=True,
+    metavar="URI",
+    help="A place below which the console may scan tables and move them to, for tokens to write; "
+    "may be repeated.",
+)
+@click.option(
     "--log-format",
     type=click.Choice(["json", "text"]),
     default=None,
@@ -88,6 +96,7 @@ def serve(
     public_url: str | None,
     anonymous_read: bool,
     urls_last_ms: int,
+    console_places: tuple[str, ...],
     log_format: Format | None,
     engine: str | None,
     storage_options: Mapping[str, str],
@@ -102,7 +111,7 @@ def serve(
 
     settings = config.load(storage_options=storage_options, engine=engine)
     session.output.after_interrupt = "start it again: jobs in its queue are kept"
-    _log_to_stderr(log_format)
+    log_to_stderr(log_format)
     _have_memory_returned()
     server = Server(
         root,
@@ -112,8 +121,9 @@ def serve(
         anonymous_read=anonymous_read,
         urls_last=f"{urls_last_ms} milliseconds",
         settings=settings,
+        console_places=console_places,
     )
-    with _terminable():
+    with terminable():
         try:
             with progress.waiting(session.output, "reading the root"):
                 server.start()
@@ -126,7 +136,7 @@ def serve(
                     "%s isn't set: events of lakeFS are refused", running_server.SECRET_VARIABLE
                 )
             server.wait()
-        except _Terminated:
+        except Terminated:
             server.stop()
         except BaseException:
             # Nothing is to be written after the error.
@@ -139,12 +149,14 @@ def serve(
     os._exit(DONE)
 
 
-def _log_to_stderr(form: Format | None) -> None:
+def log_to_stderr(form: Format | None) -> None:
+    """Write the log of this process's server to standard error."""
     from lakeferry.server import logs
 
     logs.write_to_stderr(form, debug=bool(os.environ.get("LAKEFERRY_DEBUG")))
     # Lakeferry logs the rest itself.
-    logging.getLogger("uvicorn").setLevel(logging.WARNING)
+    for name in ("uvicorn", "alembic"):
+        logging.getLogger(name).setLevel(logging.WARNING)
 
 
 def _have_memory_returned() -> None:
@@ -162,13 +174,13 @@ def _have_memory_returned() -> None:
 
 
 @contextmanager
-def _terminable() -> Iterator[None]:
+def terminable() -> Iterator[None]:
     """End the work inside in an orderly way when the terminate signal arrives."""
 
     def terminate(number: int, frame: FrameType | None) -> None:  # noqa: ARG001
         # Ignore further signals, so that the shutdown isn't disturbed.
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
-        raise _Terminated
+        raise Terminated
 
     previous = signal.signal(signal.SIGTERM, terminate)
     try:

@@ -38,6 +38,10 @@ def token() -> None:
             "read and push",
         ),
         ("lakeferry token create --root ./server --dataset acc/orders", "read one dataset"),
+        (
+            "lakeferry token create --root ./server --name nightly --note 'asked for by Ana'",
+            "say what it is for",
+        ),
     )
 )
 @_root_option
@@ -54,6 +58,8 @@ def token() -> None:
 @click.option(
     "--expires", type=Duration(), default=None, metavar="D", help="How long the token is valid."
 )
+@click.option("--name", default=None, metavar="N", help="A name, which 'token list' shows.")
+@click.option("--note", default=None, metavar="T", help="A note, which 'token list' shows.")
 @dry_run_option
 @storage_option
 def create(
@@ -62,6 +68,8 @@ def create(
     scope: str,
     dataset: str | None,
     expires: int | None,
+    name: str | None,
+    note: str | None,
     dry_run: bool,
     storage_options: Mapping[str, str],
 ) -> None:
@@ -69,7 +77,7 @@ def create(
 
     The server stores only a hash of the token, and accepts the token within a second. Without
     --dataset the token is for all datasets, without --expires it is valid for ever. A duration is
-    90s, 15m, 12h, 7d or 2w.
+    90s, 15m, 12h, 7d or 2w. Several tokens may have the same name: each has an id of its own.
     """
     from lakeferry.api import server_root
 
@@ -79,6 +87,8 @@ def create(
             scope=scope,
             dataset=dataset,
             expires=None if expires is None else f"{expires} milliseconds",
+            name=name,
+            note=note,
             storage_options=_options(root, storage_options),
             dry_run=dry_run,
         )
@@ -86,7 +96,9 @@ def create(
         _show(session, made, f"would create a token to {scope} {dataset or 'all datasets'}")
     elif session.output.json:
         allows = {"scope": scope, "dataset": dataset, "lasts_ms": expires}
-        session.output.document({"token": made, **allows, "changed": True})
+        session.output.document(
+            {"token": made, **allows, "name": name, "note": note, "changed": True}
+        )
     else:
         session.output.text(f"{made}\n")
 
@@ -104,14 +116,16 @@ def list_(session: Session, root: str, storage_options: Mapping[str, str]) -> No
     if session.output.json:
         session.output.document({"tokens": documents})
         return
-    columns = ("id", "scope", "dataset", "created", "expires")
+    columns = ("id", "name", "scope", "dataset", "created", "expires", "note")
     rows = [
         (
             each["id"],
+            each["name"],
             each["scope"],
             each["dataset"],
             moment(each["created_ms"]),
             None if each["expires_ms"] is None else moment(each["expires_ms"]),
+            each["note"],
         )
         for each in documents
     ]

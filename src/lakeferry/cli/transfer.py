@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from lakeferry import config
+from lakeferry.api.plan_sentences import sentence
 from lakeferry.cli import progress
 from lakeferry.cli.exit_codes import FAILED
 from lakeferry.cli.options import (
@@ -164,13 +165,14 @@ def _run(
     done_word: str,
     url: str,
 ) -> None:
-    if table.startswith(_SCHEMES) and not url.startswith(_SCHEMES):
+    if _is_swapped(table, url):
         order = "URL TABLE" if done_word == "pulled" else "TABLE URL"
         raise InvalidInput(
             f"{url!r} and {table!r} are in the wrong order",
             remedy=f"write lakeferry {done_word.removesuffix('ed')} {order}",
         )
-    first = f"connecting to {url.partition('://')[2].partition('/')[0].rpartition('@')[2]}"
+    server = (url.partition("://")[2] or url).partition("/")[0].rpartition("@")[2]
+    first = f"connecting to {server}"
     last = "waiting for the server's check" if done_word == "pushed" else "finishing"
     settings = config.load(storage_options=storage_options, engine=options.pop("engine"))
     opened = session.table(table, settings)
@@ -207,14 +209,20 @@ def _run(
     page.line(f"head: {done.head}")
 
 
+def _is_swapped(table: str, url: str) -> bool:
+    """Return True if a URL, or the name of a remote, is where the table has to be."""
+    from lakeferry.api.remotes import is_remote
+
+    if url.startswith(_SCHEMES) or ("://" not in url and is_remote(url)):
+        return False
+    return table.startswith(_SCHEMES) or ("://" not in table and is_remote(table))
+
+
 def _show_plan(session: Session, plan: list[dict[str, Any]]) -> None:
     if session.output.json:
         session.output.document({"dry_run": True, "plan": plan})
         return
     for step in plan:
-        blocks, objects = counted(step["blocks"], "block"), counted(step["objects"], "object")
-        session.output.page().line(
-            f"would {step['op']} {blocks} and up to {objects} of {size(step['bytes'])}"
-        )
+        session.output.page().line(sentence(step))
     if not plan:
         session.output.page().line("up to date")

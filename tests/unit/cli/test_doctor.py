@@ -118,6 +118,21 @@ def test_each_line_of_spark_has_its_own_jars(
     assert len(names) == 4
 
 
+@pytest.mark.parametrize("line", [each for each in SPARK_LINES if each.packages])
+def test_delta_spark_is_added_to_the_spark_that_is_there(
+    line: SparkLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The extra would replace it by the newest."""
+    monkeypatch.setattr(spark_versions, "installed_pyspark", lambda: line.pyspark)
+    monkeypatch.setattr(spark_versions, "installed_version", lambda _: None)
+    missing = checks(LAKEFERRY_CACHE=str(tmp_path))["delta-spark"]
+    assert (missing.ok, missing.detail) == (False, "not installed")
+    assert (missing.remedy or "").endswith(f"pip install delta-spark=={line.delta}")
+    monkeypatch.setattr(spark_versions, "installed_pyspark", lambda: None)
+    missing = checks(LAKEFERRY_CACHE=str(tmp_path))["delta-spark"]
+    assert (missing.remedy or "").endswith("pip install 'lakeferry[spark]'")
+
+
 @pytest.mark.parametrize(
     ("version", "instead"), [("4.1.4", "pyspark==4.1.1"), ("4.3.0", "pyspark==4.2.0")]
 )

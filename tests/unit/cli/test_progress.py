@@ -7,6 +7,7 @@ import pytest
 from lakeferry.cli import progress
 from lakeferry.cli.output import Output
 from lakeferry.engine import Volume
+from lakeferry.readable import ProgressWords
 
 
 def test_programs_see_no_progress(capfd: pytest.CaptureFixture[str]) -> None:
@@ -41,7 +42,7 @@ def test_a_copy_tells_bytes_files_rate_and_time_left(capsys: pytest.CaptureFixtu
 
 def test_the_rate_counts_from_when_bytes_begin_to_move() -> None:
     now = 0.0
-    amounts = progress._Amounts(lambda: now)
+    amounts = ProgressWords(lambda: now)
     for second, moved in ((0, 0), (60, 0), (61, 1024)):
         now = float(second)
         told = amounts.told("copying data", Volume(moved, 0), Volume(2048, 1))

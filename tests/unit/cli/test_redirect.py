@@ -9,11 +9,11 @@ import pytest
 
 import lakeferry
 from lakeferry.api.move_list import MovedTable, Report
-from lakeferry.api.table import Plan
 from lakeferry.cli import redirect_list, redirect_pages
 from lakeferry.cli.output import Output
 from lakeferry.cli.redirect import redirect
 from lakeferry.cli.redirect_enable import DialectsType, _going_on
+from lakeferry.clients.redirect_effects import effect_on
 from lakeferry.errors import Interrupted
 from lakeferry.log.commit_writer import CommitWriter
 from lakeferry.redirect.enable.unfinished_move import Unfinished
@@ -24,7 +24,6 @@ from lakeferry.redirect.outcome import Outcome
 from lakeferry.redirect.recent_writers import RecentWriter
 from lakeferry.redirect.states import RedirectState
 from lakeferry.redirect.status import Status
-from lakeferry.redirect.writer_effects import effect_on
 from tests.support.history import Append, History
 from tests.unit.cli.program import make
 
@@ -34,7 +33,7 @@ DONE = Outcome(RedirectState.READY, "file:///a", "file:///b", 5, True, 3, 2048, 
 def test_the_group_has_the_contract_s_commands() -> None:
     assert set(redirect.commands) == {
         *("enable", "resume", "cancel", "disable"),
-        *("status", "resolve", "freeze", "thaw"),
+        *("status", "resolve", "list", "freeze", "thaw"),
     }
 
 
@@ -63,7 +62,7 @@ def test_an_outcome_says_what_was_done(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_a_plan_is_a_line_for_each_step(capsys: pytest.CaptureFixture[str]) -> None:
-    plan: Plan = [
+    plan: list[dict[str, object]] = [
         {"op": "claim", "table": "file:///b"},
         {"op": "copy_data", "from": "file:///a", "to": "file:///b", "files": 3, "bytes": 1024},
         {"op": "turn_around", "how_far": "2 steps", "at_once": True, "why": None},

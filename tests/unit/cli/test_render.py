@@ -5,8 +5,8 @@ import io
 import pytest
 from rich.text import Text
 
+from lakeferry.api.table_facts import type_name
 from lakeferry.cli import render
-from lakeferry.cli.inspect import type_name
 from lakeferry.cli.output import encode_document
 from lakeferry.cli.screen import cells, longest_word, one_line, without_middle, wrapped
 

@@ -13,9 +13,9 @@ import click
 import pytest
 
 import lakeferry
+from lakeferry.api.plan_sentences import _SENTENCES, sentence, travel
 from lakeferry.cli.app import COMMANDS
 from lakeferry.cli.options import Command, Group
-from lakeferry.cli.sentences import _SENTENCES, sentence, travel
 
 STEP = re.compile(r'(?:"op": |RedirectStep\(\s*|steps\.(?:at|copy_step|name)\(\s*)"(\w+)"')
 SOURCES = sorted(Path(lakeferry.__file__).parent.rglob("*.py"))
@@ -106,12 +106,17 @@ def test_errors_have_no_capital_and_no_full_stop() -> None:
 def test_every_step_of_a_plan_has_a_sentence() -> None:
     # Those that commands tell by themselves, beside what they make of them.
     elsewhere = {
+        "add_remote",
         "commit_action_file",
         "create_token",
+        "delete_dataset",
         "fetch_jars",
         "keep",
         "remove",
+        "remove_remote",
+        "rename_dataset",
         "revoke_token",
+        "set_visibility",
     }
     found = {op for source in SOURCES for op in STEP.findall(source.read_text())}
     assert {"copy_data", "copy_rest", "register", "delete", "commit"} <= found
