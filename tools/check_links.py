@@ -11,10 +11,15 @@ FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 HEADING = re.compile(r"^#{1,6} +(.+?) *#*$", re.MULTILINE)
 
 
+def anchor(heading: str) -> str:
+    """The name that a heading gets when it is shown."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
 def anchors(text: str) -> set[str]:
     """The names that a page's headings get when it is shown."""
     plain = (re.sub(r"[`*_]|\[|\]\([^)]*\)", "", h) for h in HEADING.findall(FENCE.sub("", text)))
-    return {re.sub(r"[^\w\- ]", "", h.lower()).replace(" ", "-") for h in plain}
+    return {anchor(heading) for heading in plain}
 
 
 def broken_links(page: Path) -> list[str]:

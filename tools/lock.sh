@@ -14,11 +14,22 @@ compile=(tools/setup.sh uv pip compile --quiet --universal --python-version 3.11
 
 echo "uv==${UV_VERSION:-$current_uv}" |
     "${compile[@]}" --no-annotate --output-file tools/uv.lock -
-"${compile[@]}" --extra spark --extra postgresql --group dev ${UPGRADE:+--upgrade} \
+"${compile[@]}" --extra spark --extra postgresql --group dev --group docs \
+    ${UPGRADE:+--upgrade} \
     --output-file requirements.lock pyproject.toml
+for line in $(.venv/bin/python -m tests.matrix lines); do
+    .venv/bin/python -m tests.matrix wanted "$line" |
+        "${compile[@]}" --no-deps --no-annotate --output-file "tools/matrix/spark-$line.lock" -
+done
+"${compile[@]}" --group connect-client ${UPGRADE:+--upgrade} \
+    --output-file tools/connect-client.lock
+# The lowest pyarrow of pyproject.toml, with which a share of the tests runs.
+lowest="$(sed -n 's/^ *"pyarrow>=\([0-9]*\)",$/\1/p' pyproject.toml)"
+echo "pyarrow==$lowest.*" |
+    "${compile[@]}" --resolution lowest --no-annotate --output-file tools/pyarrow-lowest.lock -
 .venv/bin/python -m tests.support.components lock spark-jars
 
-if grep -nE '://|^--|@ file' requirements.lock tools/uv.lock; then
+if grep -nE '://|^--|@ file' requirements.lock tools/*.lock tools/matrix/*.lock; then
     echo "a lock names an address" >&2
     exit 1
 fi
