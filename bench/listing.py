@@ -4,10 +4,12 @@
 * ``lakefs``: the same in lakeFS.
 * ``far``: the partitions again, behind a relay that holds each answer back for 50 ms, as distance
   does.
+* ``disk``: the same as files on local disk, against ``find`` and ``sort``; and the memory that it
+  takes. Threads don't make it faster, so there is one.
 
 Both servers share two cores with us here, and versitygw walks its folders for each page: without
-the relay there is little to be gained. Local disk isn't here: threads don't make its listing
-faster. Requests and memory are told. Run it with ``make bench``, or alone:
+the relay there is little to be gained. Requests and memory are told. Run it with ``make bench``,
+or alone:
 ``python bench/listing.py [SECTION…] [RUNS]``.
 """
 
@@ -16,11 +18,12 @@ from __future__ import annotations
 import asyncio
 import json
 import random
+import subprocess
 import sys
 import tempfile
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,7 +39,8 @@ ROOT = Path(__file__).resolve().parents[1]
 OBJECTS = 100_000
 PARTITIONS = 100
 SHAPES = ("partitions", "flat")
-LIMITS = {"s3": 1.2, "lakefs": 1.2, "far": 0.6}
+LIMITS = {"s3": 0.95, "lakefs": 1.0, "far": 0.4, "disk": 2.5}
+DISK_MIB = 64
 DELAY_S = 0.05
 
 
@@ -57,7 +61,20 @@ def one_by_one(argument: str) -> Callable[[], tuple[int, int]]:
     return lambda: (sum(1 for _ in store.list("")), store.calls["LIST"])
 
 
-RUNNERS = {"ours": ours, "one by one": one_by_one}
+def found(argument: str) -> Callable[[], tuple[int, int]]:
+    """List files with their sizes and times by the system's own programs."""
+    command = "find . -type f -printf '%P %s %T@\\n' | LC_ALL=C sort | wc -l"
+    folder = json.loads(argument)[0]
+
+    def work() -> tuple[int, int]:
+        done = subprocess.run(command, shell=True, cwd=folder, stdout=subprocess.PIPE, check=True)
+        return int(done.stdout), 0
+
+    return work
+
+
+ONE_BY_ONE, FOUND = "one by one", "found"
+RUNNERS = {"ours": ours, ONE_BY_ONE: one_by_one, FOUND: found}
 
 
 def counts(uri: str, shape: str, objects: int) -> tuple[int, int]:
@@ -94,11 +111,12 @@ def bars(
     section: str, places: Mapping[str, str], options: Mapping[str, str], runs: int
 ) -> list[Bar]:
     """Compare both ways of listing each shape."""
-    found = []
+    peer = FOUND if section == "disk" else ONE_BY_ONE
+    measured = []
     for shape, uri in places.items():
         argument = json.dumps([uri, dict(options)])
-        costs = compare(__file__, [(name, argument) for name in RUNNERS], runs)
-        mine, other = costs["ours"], costs["one by one"]
+        costs = compare(__file__, [(name, argument) for name in ("ours", peer)], runs)
+        mine, other = costs["ours"], costs[peer]
         assert isinstance(mine.result, list)
         assert isinstance(other.result, list)
         assert mine.result[0] == other.result[0] == OBJECTS
@@ -108,8 +126,10 @@ def bars(
             flush=True,
         )
         name = f"{section}: {OBJECTS:,} names, {shape}"
-        found.append(Bar(name, mine.seconds, other.seconds, "s", LIMITS[section]))
-    return found
+        measured.append(Bar(name, mine.seconds, other.seconds, "s", LIMITS[section]))
+        if section == "disk":
+            measured.append(Bar(f"{name}, memory", mine.peak_mib, DISK_MIB, "MiB", 1.0))
+    return measured
 
 
 async def _delayed(
@@ -175,26 +195,38 @@ def main() -> int:
     arguments = sys.argv[1:]
     runs = next((int(each) for each in arguments if each.isdecimal()), 3)
     sections = [each for each in arguments if each in LIMITS] or list(LIMITS)
-    found: list[Bar] = []
+    measured: list[Bar] = []
+    if "disk" in sections:
+        with tempfile.TemporaryDirectory() as place:
+            fill(Path(place))
+            measured += bars("disk", {shape: f"{place}/{shape}" for shape in SHAPES}, {}, runs)
+    if sections != ["disk"]:
+        measured += of_servers(sections, runs)
+    return report(measured)
+
+
+def of_servers(sections: Sequence[str], runs: int) -> list[Bar]:
+    """Measure what is in S3 and in lakeFS."""
+    measured: list[Bar] = []
     with filled() as (lake, bucket):
         if "s3" in sections:
             places = {shape: f"{bucket.uri}/{shape}" for shape in SHAPES}
-            found += bars("s3", places, bucket.storage_options, runs)
-        if sections != ["s3"]:
+            measured += bars("s3", places, bucket.storage_options, runs)
+        if {"lakefs", "far"} & set(sections):
             for shape in SHAPES:
                 lake.import_from(f"{bucket.uri}/{shape}", shape)
         if "lakefs" in sections:
             places = {shape: f"lakefs://{lake.repository}/main/{shape}" for shape in SHAPES}
-            found += bars("lakefs", places, lake.options(), runs)
+            measured += bars("lakefs", places, lake.options(), runs)
         if "far" in sections:
             with far(bucket.server.endpoint) as endpoint:
                 options = {**bucket.storage_options, "AWS_ENDPOINT_URL": endpoint}
                 place = {"partitions in S3": f"{bucket.uri}/partitions"}
-                found += bars("far", place, options, runs)
+                measured += bars("far", place, options, runs)
             with far(lake.server.endpoint) as endpoint:
                 place = {"partitions in lakeFS": f"lakefs://{lake.repository}/main/partitions"}
-                found += bars("far", place, lake.options(endpoint), runs)
-    return report(found)
+                measured += bars("far", place, lake.options(endpoint), runs)
+    return measured
 
 
 if __name__ == "__main__":

@@ -31,7 +31,8 @@ from support.moves import waits, writing
 MANY, FEW = 20_000, 1_000
 BLOCKED = 1.5
 MILLION = 1_000_000
-DRIVER_MIB = 2_048
+DRIVER_MIB = 1_500
+"""For its Python process and its JVM together."""
 
 
 def blocked(argument: str) -> Callable[[], object]:

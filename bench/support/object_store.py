@@ -14,8 +14,11 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def s3_server(*, keeps_connections: bool = False) -> Iterator[tuple[S3Server, Path]]:
-    """Run versitygw over https, which all processes trust that begin now; give its folder, too."""
+def s3_server() -> Iterator[tuple[S3Server, Path]]:
+    """Run versitygw over https, which all processes trust that begin now; give its folder, too.
+
+    It keeps connections open, as every store does.
+    """
     from tests.support import certificates, components, servers
 
     binary = components.require("versitygw")
@@ -26,8 +29,6 @@ def s3_server(*, keeps_connections: bool = False) -> Iterator[tuple[S3Server, Pa
         known = certificates.certificate(folder / "certificate")
         os.environ |= known.environment()
         server = held.enter_context(
-            servers.versitygw(
-                binary, folder, certificate=known, keeps_connections=keeps_connections
-            )
+            servers.versitygw(binary, folder, certificate=known, keeps_connections=True)
         )
         yield server, folder

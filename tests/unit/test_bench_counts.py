@@ -18,8 +18,10 @@ import pytest
 
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 COVERED = {
+    "console",
     "copies",
     "export",
+    "fleet",
     "listing",
     "managed",
     "protect",
@@ -80,6 +82,15 @@ def test_dropping_a_feature_asks_no_more_for_more_files(bench: Any, tmp_path: Pa
     few, many = (protect.dropping_calls(files, tmp_path / f"{files}") for files in (5, 60))
     assert requests(few) == requests(many)
     assert sum(requests(many).values()) <= 90
+
+
+def test_a_second_scan_lists_each_table_once_and_reads_nothing(bench: Any, tmp_path: Path) -> None:
+    fleet = bench("fleet")
+    first, second = fleet.scan_calls(20, tmp_path)
+    # The prefix and ten folders below it are asked for a log, and for folders.
+    assert requests(second) == {"LIST": 2 * 11 + 20, "HEAD": 1}
+    assert first["LIST"] <= 2 * 11 + 3 * 20
+    assert first["bytes"] > second["bytes"] == 0
 
 
 def test_a_snapshot_reads_each_log_file_once(bench: Any) -> None:
@@ -193,3 +204,20 @@ def test_a_transfer_moves_each_object_once(bench: Any, tmp_path: Path) -> None:
         _, pushed = steps["push"]
         assert pushed["PUT_IF_ABSENT"] <= files + 10
         assert sum(requests(pushed).values()) <= 15 * files + 150
+
+
+def test_a_first_visit_to_the_console_is_no_larger_for_more_tables(
+    bench: Any, tmp_path: Path
+) -> None:
+    console = bench("console")
+    found = []
+    for tables in (60, 600):
+        folder = tmp_path / str(tables)
+        folder.mkdir()
+        with console.console(folder, tables) as running:
+            found.append(console.payload(running, "/fleet"))
+    few, many = found
+    assert few > 10_000
+    # Links to more pages, and longer numbers.
+    assert abs(many - few) < 3_000
+    assert many < 1_000 * console.PAYLOAD_KB
