@@ -55,3 +55,24 @@ def test_what_cannot_be_built_is_a_failure_everywhere(
     monkeypatch.setitem(components.COMPONENTS, "postgresql", built)
     monkeypatch.setenv("CI", "")
     assert components.main(["install", "postgresql"]) == 1
+
+
+@pytest.mark.parametrize("name", ["postgresql", "chromium"])
+def test_a_package_of_the_system_is_installed_from_a_new_list_of_packages(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    monkeypatch.setenv("LAKEFERRY_CACHE", str(tmp_path))
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(components, "_NO_CLUSTER", tmp_path / "no" / "cluster.conf")
+    asked = tmp_path / "asked"
+    program = tmp_path / "apt-get"
+    program.write_text(f'#!/bin/sh\necho "$*" >> {asked}\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    found = replace(components.COMPONENTS[name], locate=lambda: None)
+    monkeypatch.setitem(components.COMPONENTS, name, found)
+    assert components.main(["install", name]) == 0
+    assert asked.read_text().splitlines() == [
+        "update",
+        f"install --yes --no-install-recommends {name}",
+    ]

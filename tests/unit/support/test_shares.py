@@ -36,6 +36,14 @@ def test_shares_are_of_one_size(of: int) -> None:
     assert max(sizes) - min(sizes) <= 1
 
 
+def test_cases_go_on_from_those_of_another_test() -> None:
+    both = [Share(number, 11).each("abcde") for number in range(1, 12)]
+    after = [Share(number, 11).each("fghij", before=5) for number in range(1, 12)]
+    together = ["".join(one + other) for one, other in zip(both, after, strict=True)]
+    assert together == [*"abcdefghij", ""]
+    assert WHOLE.each("fghij", before=5) == [*"fghij"]
+
+
 def test_a_case_that_has_a_number_is_with_its_neighbours() -> None:
     assert Share(2, 5).block(2_000) == range(400, 800)
 
