@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections import Counter
 from collections.abc import Mapping
-from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +16,7 @@ from lakeferry.log import paths
 from lakeferry.storage import Store, StoreConfig, open_config
 from lakeferry.table import DeltaLog
 from tests.support import concurrent_writers as writers
-from tests.support import engines, opinions
+from tests.support import engines, opinions, processes
 from tests.support.servers import S3Bucket
 
 if TYPE_CHECKING:
@@ -34,7 +32,7 @@ def work(
     location, options = config.uri, config.options
     acknowledged: list[tuple[str, int]] = []
     rows: list[int] = []
-    with ProcessPoolExecutor(7, mp_context=multiprocessing.get_context("spawn")) as pool:
+    with processes.pool(7) as pool:
         ours = [pool.submit(writers.commit_metadata, config, lock, who, TIMES) for who in (1, 2)]
         ours.append(pool.submit(writers.commit_nothing, config, lock, 3, TIMES))
         checkpoints = pool.submit(writers.write_checkpoints, config, lock, TIMES)

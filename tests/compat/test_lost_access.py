@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from lakeferry.redirect.client_effects import lost_access
+from lakeferry.clients.redirect_effects import lost_access
 from tests.compat.test_components import rows_by_duckdb
 
 ROWS = pa.table({"id": pa.array([1, 2], pa.int64())})

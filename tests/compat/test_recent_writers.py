@@ -11,8 +11,8 @@ import pyarrow as pa
 from deltalake import write_deltalake
 
 import lakeferry
+from lakeferry.clients.client_lines import OPTION
 from lakeferry.log.commit_writer import KnownWriter
-from lakeferry.redirect.client_effects import OPTION
 from tests.support import engines
 
 if TYPE_CHECKING:

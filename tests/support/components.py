@@ -8,6 +8,7 @@ As a program::
 
     python -m tests.support.components                   what there is
     python -m tests.support.components install NAME...   get what is missing
+    python -m tests.support.components path NAME         where one is
 
 In a test, ``require("versitygw")`` gives the path or skips the test, with the
 command that installs it. Where ``CI=true``, what is missing is a failure: there
@@ -17,7 +18,9 @@ a skipped test would hide that nothing was tested.
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -30,6 +33,7 @@ from pathlib import Path
 from lakeferry.engines.spark import spark_jars
 from lakeferry.engines.spark.spark_versions import SPARK_LINES
 from lakeferry.errors import LakeferryError
+from tests.matrix import environments
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -137,7 +141,67 @@ def _install_spark_jars() -> None:
         raise ComponentError(f"{error}: {error.remedy}") from error
 
 
-# --- PostgreSQL: a package of the system --------------------------------------
+# --- The oldest supported Spark: an environment of its own --------------------
+
+
+def _locate_oldest_spark() -> Path | None:
+    is_there = shutil.which("java") is not None and environments.is_there(environments.OLDEST)
+    return environments.python_of(environments.OLDEST) if is_there else None
+
+
+def _install_oldest_spark() -> None:
+    try:
+        environments.make(environments.OLDEST)
+    except environments.EnvironmentFailed as error:
+        raise ComponentError(str(error)) from error
+
+
+# --- The client of Spark Connect: packages that the tests' own environment must not have -------
+
+_CONNECT_LOCK = ROOT / "tools" / "connect-client.lock"
+
+
+def _connect_client() -> Path:
+    """Return the folder of the packages, named after their lock and this Python."""
+    key = hashlib.sha256(_CONNECT_LOCK.read_bytes()).hexdigest()[:12]
+    return cache_folder() / f"connect-client-{key}-{sys.implementation.cache_tag}"
+
+
+def _install_connect_client() -> None:
+    command = [str(ROOT / "tools" / "setup.sh"), "uv", "pip", "install", "--quiet"]
+    options = ["--require-hashes", "--only-binary", ":all:", "--requirement", str(_CONNECT_LOCK)]
+    with _new_folder(_connect_client()) as folder:
+        _run([*command, "--python", sys.executable, "--target", str(folder), *options])
+
+
+# --- The lowest pyarrow that is supported: a folder for PYTHONPATH -------------
+
+_PYARROW_LOCK = ROOT / "tools" / "pyarrow-lowest.lock"
+
+
+def lowest_pyarrow() -> str:
+    """The version in its lock, which is the lower bound in ``pyproject.toml``."""
+    (version,) = re.findall(r"^pyarrow==([\d.]+)", _PYARROW_LOCK.read_text(), re.MULTILINE)
+    return str(version)
+
+
+def _pyarrow_folder() -> Path:
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    return cache_folder() / f"pyarrow-{lowest_pyarrow()}-python{python}"
+
+
+def _install_pyarrow() -> None:
+    with _new_folder(_pyarrow_folder()) as folder:
+        _run(
+            [
+                *(str(ROOT / "tools" / "setup.sh"), "uv", "pip", "install", "--quiet"),
+                *("--require-hashes", "--only-binary", ":all:", "--python", sys.executable),
+                *("--target", str(folder), "--requirement", str(_PYARROW_LOCK)),
+            ]
+        )
+
+
+# --- PostgreSQL and Chromium: packages of the system ----------------------------
 
 
 def _locate_postgresql() -> Path | None:
@@ -147,8 +211,19 @@ def _locate_postgresql() -> Path | None:
     return next((p.parent for p in sorted(Path("/usr/lib/postgresql").glob("*/bin/pg_ctl"))), None)
 
 
-_APT_INSTALL = ["apt-get", "install", "--yes", "--no-install-recommends", "postgresql"]
+def _locate_chromium() -> Path | None:
+    program = shutil.which("chromium")
+    return Path(program) if program else None
+
+
+_APT_INSTALL = ["apt-get", "install", "--yes", "--no-install-recommends"]
 _NO_CLUSTER = Path("/etc/postgresql-common/createcluster.d/lakeferry.conf")
+
+
+def _install_package(name: str) -> None:
+    # A new machine has no list of packages, and an old list names versions that are gone.
+    _run(["apt-get", "update"], quiet=True)
+    _run([*_APT_INSTALL, name], DEBIAN_FRONTEND="noninteractive")
 
 
 def _install_postgresql() -> None:
@@ -156,11 +231,10 @@ def _install_postgresql() -> None:
 
     Debian's scripts read this file, which stays for the time of the installation only.
     """
-    _run(["apt-get", "update"], quiet=True)
     _NO_CLUSTER.parent.mkdir(parents=True, exist_ok=True)
     _NO_CLUSTER.write_text("create_main_cluster = false\n")
     try:
-        _run(_APT_INSTALL, DEBIAN_FRONTEND="noninteractive")
+        _install_package("postgresql")
     finally:
         _NO_CLUSTER.unlink()
 
@@ -168,6 +242,7 @@ def _install_postgresql() -> None:
 # --- All of them ----------------------------------------------------------------
 
 _GO = "install Go 1.26.4 or newer"
+_JAVA = "install Java 17 (Debian: apt-get install openjdk-17-jre-headless)"
 
 COMPONENTS = {
     component.name: component
@@ -176,9 +251,33 @@ COMPONENTS = {
             "spark-jars",
             "Delta Lake and s3a:// for Spark",
             "java",
-            "install Java 17 (Debian: apt-get install openjdk-17-jre-headless)",
+            _JAVA,
             _locate_spark_jars,
             _install_spark_jars,
+        ),
+        Component(
+            "oldest-spark",
+            f"Spark {environments.OLDEST.pyspark} and its Delta Lake",
+            "java",
+            _JAVA,
+            _locate_oldest_spark,
+            _install_oldest_spark,
+        ),
+        Component(
+            "connect-client",
+            "the packages of a Spark Connect client",
+            "bash",
+            "install bash",
+            lambda: _existing(_connect_client()),
+            _install_connect_client,
+        ),
+        Component(
+            "pyarrow-lowest",
+            "the lowest pyarrow that is supported",
+            "python3",
+            "install Python",
+            lambda: _existing(_pyarrow_folder()),
+            _install_pyarrow,
         ),
         Component(
             "versitygw",
@@ -203,7 +302,16 @@ COMPONENTS = {
             "install PostgreSQL",
             _locate_postgresql,
             _install_postgresql,
-            " ".join(_APT_INSTALL),
+            " ".join([*_APT_INSTALL, "postgresql"]),
+        ),
+        Component(
+            "chromium",
+            "a browser for the console's pages",
+            "apt-get",
+            "install Chromium",
+            _locate_chromium,
+            lambda: _install_package("chromium"),
+            " ".join([*_APT_INSTALL, "chromium"]),
         ),
     )
 }
@@ -277,7 +385,7 @@ def main(arguments: list[str]) -> int:
         case []:
             for component in COMPONENTS.values():
                 place = component.locate()
-                print(f"{component.name:12} {place or 'missing: ' + component.remedy}")
+                print(f"{component.name:14} {place or 'missing: ' + component.remedy}")
             return 0
         case ["install", *names] if names and set(names) <= COMPONENTS.keys():
             try:
@@ -286,6 +394,10 @@ def main(arguments: list[str]) -> int:
                 print(error, file=sys.stderr)
                 return 1
             return 0 if complete or not in_ci() else 1
+        case ["path", name] if name in COMPONENTS:
+            found = COMPONENTS[name].locate()
+            print(found or COMPONENTS[name].remedy)
+            return 0 if found else 1
         case ["lock", "spark-jars"]:
             with tempfile.TemporaryDirectory() as folder:
                 import pyspark

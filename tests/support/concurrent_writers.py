@@ -1,7 +1,7 @@
 """Writers for the tests in which several processes work on one table at once.
 
 Each function is what one process does; it returns what was acknowledged to it.
-Processes are spawned, so everything here takes and returns plain values.
+Everything here takes and returns plain values, for processes.
 
 All of them work at once, with one exception: stock delta-spark looks whether a
 name is free and then writes it, so another writer's commit can be lost in

@@ -20,6 +20,28 @@ if TYPE_CHECKING:
 MANY = len(ROWS) + 1
 """Rows at a target; its source has one fewer."""
 
+FOLLOWED = [
+    "WITH {t} AS (SELECT * FROM {t}) SELECT * FROM {t}",
+    "SELECT * FROM (WITH x AS (SELECT * FROM {t}) SELECT * FROM x)",
+    "SELECT * FROM range(11) WHERE id IN (WITH {t} AS (SELECT * FROM {t}) SELECT id FROM {t})",
+    "SELECT * FROM ({t})",
+    "SELECT * FROM ({t} JOIN {t} b USING (id))",
+    "FROM {t} |> WHERE {t}.id >= 0",
+    "TABLE {t}",
+    "SELECT /*+ BROADCAST({t}) */ {t}.id FROM {t} TABLESAMPLE (99 ROWS) -- all",
+    "SELECT id FROM {t} WHERE id > 0 UNION SELECT min(id) FROM (SELECT * FROM {t}) x",
+    "EXECUTE IMMEDIATE 'SELECT * FROM {t}'",
+    "EXECUTE IMMEDIATE 'SELECT * ' || 'FROM {t}'",
+    "BEGIN IF EXISTS (SELECT 1 FROM {t} WHERE id = 10) THEN SELECT * FROM {t}; END IF; END",
+    "SELECT * FROM IDENTIFIER('{t}')",
+    "SELECT * FROM IDENTIFIER(lower('{t}')) AS x WHERE x.id >= 0",
+    "SELECT '😀' AS smile, delta.`{p}`.id FROM delta.`{p}`",
+    "SELECT {s}.{t}.id FROM {t} WHERE spark_catalog.{s}.{t}.id >= 0",
+    "SELECT {s}.{t}.* FROM {s}.{t} ORDER BY {s}.{t}.id",
+    "SELECT `{p}`.id FROM delta.`{p}`",
+]
+"""Statements that read all rows of the table {t} of the schema {s}, at {p}."""
+
 
 @dataclass(frozen=True)
 class Moved:

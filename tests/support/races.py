@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import multiprocessing
 from collections.abc import Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 
 from lakeferry.storage import StoreConfig, open_config
+from tests.support import processes
 
 
 def claim(config: StoreConfig, names: Sequence[str], who: int) -> list[str]:
@@ -39,7 +39,6 @@ def race(config: StoreConfig, names: Sequence[str], racers: int) -> list[list[st
     """Let ``racers`` claim the same names at once; return what each won.
 
     Each is a process of its own, except in memory, which no two processes share.
-    They are spawned and not forked: the clouds' clients don't survive a fork.
     """
     with _pool(config, racers) as pool:
         return list(pool.map(partial(claim, config, names), range(racers)))
@@ -48,4 +47,4 @@ def race(config: StoreConfig, names: Sequence[str], racers: int) -> list[list[st
 def _pool(config: StoreConfig, racers: int) -> Executor:
     if config.uri.startswith("memory:"):
         return ThreadPoolExecutor(racers)
-    return ProcessPoolExecutor(racers, mp_context=multiprocessing.get_context("spawn"))
+    return processes.pool(racers)

@@ -4,8 +4,7 @@ A writer asks :func:`lakeferry.resolve` where its table is, appends one row ther
 and begins again, until it is told to stop; one that is far ahead rests in between.
 Each attempt writes a row of its own, so what an engine said about an attempt can be
 held against what the table has. The board lets others wait for what writers do, so
-that nobody has to guess how long that takes. Processes are spawned, and are given
-plain values.
+that nobody has to guess how long that takes.
 """
 
 from __future__ import annotations
@@ -13,13 +12,12 @@ from __future__ import annotations
 import fcntl
 import io
 import json
-import multiprocessing
 import traceback
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from multiprocessing.context import SpawnProcess
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +32,7 @@ from lakeferry.log.conflicts import Conflict
 from lakeferry.redirect.resolve import redirect_of
 from lakeferry.storage import open_store
 from lakeferry.table import DeltaLog
+from tests.support import processes
 from tests.support.concurrent_writers import turnstile
 
 Options = Mapping[str, str]
@@ -41,6 +40,8 @@ Append = Callable[[str, Options, int], None]
 PATIENCE_S = 120.0
 """How long the slowest machine may take for a single step; nothing waits that long to go on."""
 REST_S = 0.02
+LONG_REST_S = 0.5
+"""Long enough for the slowest engine; the slowest writer may also be one that has to wait."""
 LEAD = 5
 _ROWS_OF_ONE = 1_000_000
 
@@ -68,7 +69,7 @@ class Board:
     """How many rows each writer got in, and how often each was refused, for all to see."""
 
     def __init__(self, writers: int) -> None:
-        context = multiprocessing.get_context("spawn")
+        context = processes.context()
         self.writers = writers
         self._changed = context.Condition()
         self._acknowledged = context.Array("q", writers, lock=False)
@@ -96,14 +97,17 @@ class Board:
             (self._refused if refused else self._acknowledged)[who] += 1
             self._changed.notify_all()
 
-    def is_ahead(self, who: int) -> bool:
-        """Tell whether a writer got many more rows in than the slowest, which it may be starving.
+    def let_others_catch_up(self, who: int) -> None:
+        """Wait a while if a writer is far ahead of the slowest, which it may be starving.
 
         An engine that takes longer from reading a version to committing the next loses every
         race against one that never pauses.
         """
         with self._changed:
-            return bool(self._acknowledged[who] > min(self._acknowledged) + LEAD)
+            self._changed.wait_for(
+                lambda: self.stopped or self._acknowledged[who] <= min(self._acknowledged) + LEAD,
+                LONG_REST_S,
+            )
 
     def all_append(self, times: int) -> None:
         """Wait until every writer has got so many more rows in."""
@@ -208,8 +212,7 @@ class Writer:
             else:
                 story.acknowledged.append(row)
                 board.tell(self.who, refused=False)
-                if board.is_ahead(self.who):
-                    board.rest()
+                board.let_others_catch_up(self.who)
         return story
 
 
@@ -226,13 +229,12 @@ def _process(writer: Writer, board: Board, answer: Any) -> None:
 @contextmanager
 def writing(board: Board, writers: Iterable[Writer]) -> Iterator[list[Story]]:
     """Run writers in processes of their own; their stories are in the list when it is over."""
-    context = multiprocessing.get_context("spawn")
-    started: list[tuple[SpawnProcess, Any]] = []
+    started: list[tuple[ForkServerProcess, Any]] = []
     stories: list[Story] = []
     try:
         for writer in writers:
-            ours, theirs = context.Pipe(duplex=False)
-            process = context.Process(target=_process, args=(writer, board, theirs))
+            ours, theirs = processes.context().Pipe(duplex=False)
+            process = processes.process(_process, writer, board, theirs)
             process.start()
             theirs.close()
             started.append((process, ours))

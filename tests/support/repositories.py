@@ -100,6 +100,12 @@ class Repository:
         with ThreadPoolExecutor(8) as pool:
             list(pool.map(lambda name: gateway.put(name, objects[name]), objects))
 
+    def objects(self, branch: str = "main", path: str = "t") -> dict[str, bytes]:
+        """Return all objects below a path, as :meth:`upload` takes them; no folders of Spark's."""
+        gateway = open_store(self.gateway_uri(branch, path), self.gateway_options)
+        names = [name for name in self.names(branch, path) if not name.endswith("/")]
+        return {name: gateway.get(name) for name in names}
+
     def delete(self, name: str, branch: str = "main", path: str = "t") -> None:
         """Delete an object."""
         open_store(self.gateway_uri(branch, path), self.gateway_options).delete_many([name])

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from lakeferry.export.job_queue import QUEUE_FOLDER, Queue
 from lakeferry.storage import Store, open_store
+from tests.support.forked import ForkedRun
 from tests.support.servers import WEBHOOK_SECRET
 from tests.unit.cli.program import PROGRAM, environment
 
@@ -25,7 +27,9 @@ WITHIN_S = 90
 class Serving:
     """A running server, and the store below whose root it keeps its queue."""
 
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | ForkedRun
+    output: IO[bytes]
+    """What it has written to standard output since its first line."""
     url: str
     store: Store
     log: Path
@@ -72,7 +76,8 @@ class Serving:
     def end(self, signal: int) -> int:
         """Send a signal, and return the exit code."""
         self.process.send_signal(signal)
-        return self.process.wait(WITHIN_S)
+        ended = self.process.wait(WITHIN_S)
+        return ended if isinstance(ended, int) else ended.returncode
 
 
 @contextmanager
@@ -82,31 +87,42 @@ def serving(
     *words: str,
     secret: str | None = WEBHOOK_SECRET,
     root: Store | None = None,
+    forked: bool = True,
 ) -> Iterator[Serving]:
-    """Run a server on a free port until the context ends; its root is in ``folder`` by default."""
+    """Run a server on a free port until the context ends; its root is in ``folder`` by default.
+
+    Tests that are about how it starts or how much memory it takes want it not to be forked.
+    """
     store = root or open_store(str(folder / "server"))
     log = folder / "serve.log"
     more = {} if secret is None else {"LAKEFERRY_WEBHOOK_SECRET": secret}
-    command = [PROGRAM, "serve", "--root", store.uri, "--port", "0", "--json", *words]
-    with log.open("ab") as errors:
-        process = subprocess.Popen(
-            [str(word) for word in command],
-            cwd=folder,
-            env=environment(folder, {**variables, **more}),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-        )
-    try:
-        assert process.stdout is not None
-        first = process.stdout.readline()
-        assert first, log.read_text()
-        yield Serving(process, json.loads(first)["url"], store, log)
-    finally:
-        process.kill()
-        process.wait(WITHIN_S)
-        if process.stdout is not None:
-            process.stdout.close()
+    command = [str(PROGRAM), "serve", "--root", store.uri, "--port", "0", "--json", *words]
+    env = environment(folder, {**variables, **more})
+    reading, writing = os.pipe()
+    process: subprocess.Popen[bytes] | ForkedRun
+    with ExitStack() as stack, os.fdopen(reading, "rb") as output:
+        with os.fdopen(writing, "wb") as out, log.open("ab") as errors:
+            if forked:
+                process = ForkedRun(
+                    command, cwd=folder, env=env, stdout=out.fileno(), stderr=errors.fileno()
+                )
+                stack.enter_context(process)
+            else:
+                process = subprocess.Popen(
+                    command,
+                    cwd=folder,
+                    env=env,
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=errors,
+                )
+        try:
+            first = output.readline()
+            assert first, log.read_text()
+            yield Serving(process, output, json.loads(first)["url"], store, log)
+        finally:
+            process.kill()
+            process.wait(WITHIN_S)
 
 
 def until(holds: Callable[[], bool], explain: Callable[[], str] = str) -> None:

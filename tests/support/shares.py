@@ -3,7 +3,7 @@
 Some suites try one thing thousands of times, each time a little differently: interleavings by
 their seeds, kills at every call, damage by its number. All of that in each run would take longer
 than anybody waits. So a run takes one share of several, says which one at its start and with
-each failure, and the next run takes the next one. ``--share 2/7``, or ``LAKEFERRY_SHARE=2/7``,
+each failure, and the next run takes the next one. ``--share 2/11``, or ``LAKEFERRY_SHARE=2/11``,
 chooses one, to repeat a run; ``--share all`` takes everything, as ``make soak`` does.
 
 Every case is in exactly one share, so that after as many runs as there are shares all of them
@@ -26,7 +26,7 @@ import pytest
 
 Case = TypeVar("Case")
 
-SHARES = 7
+SHARES = 11
 """Between how many runs the cases are divided.
 
 A prime, so that whoever always runs the tests in two or three parts doesn't take the same
@@ -72,9 +72,14 @@ class Share:
         """
         return range(count * (self.number - 1) // self.of, count * self.number // self.of)
 
-    def each(self, cases: Iterable[Case]) -> list[Case]:
-        """Return every so many-th case, from this share's first one on: for what is in an order."""
-        return list(islice(cases, self.number - 1, None, self.of))
+    def each(self, cases: Iterable[Case], before: int = 0) -> list[Case]:
+        """Return every so many-th case, from this share's first one on: for what is in an order.
+
+        ``before`` is how many cases another test has that these go on from, so that a few costly
+        cases of each are in different shares.
+        """
+        first = (self.number - 1 - before) % self.of
+        return list(islice(cases, first, None, self.of))
 
     def onwards(self, first: int = 0) -> Iterator[int]:
         """Yield the indexes that :meth:`each` would take, from ``first`` on and without an end.

@@ -39,7 +39,7 @@ from unittest import mock
 
 from lakeferry.errors import CommitStateUnknown, LakeferryError, StorageUnavailable
 from lakeferry.storage import ObjectInfo, Store
-from lakeferry.storage.store import exactly
+from lakeferry.storage.store import StreamChunk, exactly
 from lakeferry.table import DeltaLog
 from tests.support.clock import ManualClock
 from tests.support.invariants import Broken, Witness
@@ -457,12 +457,14 @@ class SimulatedStore(Store):
         """Put, when it is this actor's turn."""
         self._call("PUT", (path,), lambda: self._disk.put(path, data))
 
-    def put_stream(self, path: str, chunks: Iterator[bytes], size_bytes: int) -> None:
+    def put_stream(self, path: str, chunks: Iterator[StreamChunk], size_bytes: int) -> None:
         """Take in what comes, with turns of its own, and then put it when it is this one's."""
         data = b"".join(exactly(chunks, size_bytes, path))
         self._call("PUT", (path,), lambda: self._disk.put(path, data))
 
-    def put_stream_if_absent(self, path: str, chunks: Iterator[bytes], size_bytes: int) -> bool:
+    def put_stream_if_absent(
+        self, path: str, chunks: Iterator[StreamChunk], size_bytes: int
+    ) -> bool:
         """Take in what comes, and then put it if absent when it is this actor's turn."""
         data = b"".join(exactly(chunks, size_bytes, path))
         return self.put_if_absent(path, data)

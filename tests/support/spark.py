@@ -21,7 +21,7 @@ _LOG4J = Path(__file__).with_name("log4j2.properties")
 
 
 def session(
-    jars: Path,
+    jars: Path | None,
     folder: Path,
     *,
     master: str = "local[2]",
@@ -31,8 +31,15 @@ def session(
     """Start Spark with the jars of a folder; what it writes stays in ``folder``.
 
     The jars are on the class path rather than in ``spark.jars``, which copies
-    each of them at every start, or ``spark.jars.packages``, which resolves them.
+    each of them at every start, or ``spark.jars.packages``, which resolves them. Without a folder
+    it is a Spark without Delta Lake.
     """
+    delta = {
+        "spark.driver.extraClassPath": f"{jars}/*",
+        "spark.executor.extraClassPath": f"{jars}/*",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    }
     options = [
         *java_options,
         f"-Dlog4j2.configurationFile={_LOG4J.as_uri()}",
@@ -41,15 +48,12 @@ def session(
     ]
     builder = SparkSession.builder.master(master).appName("lakeferry-tests")
     for name, value in {
+        **({} if jars is None else delta),
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraClassPath": f"{jars}/*",
         "spark.driver.extraJavaOptions": " ".join(options),
         "spark.driver.host": "127.0.0.1",
         "spark.driver.memory": "1g",
-        "spark.executor.extraClassPath": f"{jars}/*",
         "spark.local.dir": str(folder),
-        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.session.timeZone": "UTC",
         # The default of 200, and Delta's of 50, make a count take a minute.
         "spark.sql.shuffle.partitions": "2",

@@ -284,7 +284,7 @@ class StoredUnity(Catalog):
         """Refuse: nothing here is external."""
         raise AssertionError(f"{name} is registered at {location}")
 
-    def move(self, name: str, location: str) -> CatalogTable:
+    def move(self, name: str, location: str, was: str | None = None) -> CatalogTable:
         """Refuse: a managed table stays."""
         raise AssertionError(f"{name} is moved to {location}")
 

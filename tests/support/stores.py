@@ -22,7 +22,7 @@ from typing import TypeVar
 
 from lakeferry.errors import InvalidInput, ObjectNotFound, StorageUnavailable
 from lakeferry.storage import Calls, ObjectInfo, Store, StoreConfig
-from lakeferry.storage.store import exactly
+from lakeferry.storage.store import StreamChunk, exactly
 from lakeferry.storage.uris import check_object_name
 from tests.support.clock import ManualClock
 
@@ -121,14 +121,16 @@ class DictStore(Store):
         with self._lock:
             self._write(check_object_name(path), data)
 
-    def put_stream(self, path: str, chunks: Iterator[bytes], size_bytes: int) -> None:
+    def put_stream(self, path: str, chunks: Iterator[StreamChunk], size_bytes: int) -> None:
         """Set the object once all of it has come."""
         self.calls.add("PUT", path)
         data = b"".join(exactly(chunks, size_bytes, path))
         with self._lock:
             self._write(check_object_name(path), data)
 
-    def put_stream_if_absent(self, path: str, chunks: Iterator[bytes], size_bytes: int) -> bool:
+    def put_stream_if_absent(
+        self, path: str, chunks: Iterator[StreamChunk], size_bytes: int
+    ) -> bool:
         """Set the object, once all of it has come, unless it is there by then."""
         with self._lock:
             is_taken = check_object_name(path) in self._objects
@@ -313,11 +315,13 @@ class FaultyStore(Store):
         """Put, or fail before or after."""
         self._call("PUT", (path,), lambda: self.inner.put(path, data))
 
-    def put_stream(self, path: str, chunks: Iterator[bytes], size_bytes: int) -> None:
+    def put_stream(self, path: str, chunks: Iterator[StreamChunk], size_bytes: int) -> None:
         """Put what comes, or fail before or after; one call, whatever the number of chunks."""
         self._call("PUT", (path,), lambda: self.inner.put_stream(path, chunks, size_bytes))
 
-    def put_stream_if_absent(self, path: str, chunks: Iterator[bytes], size_bytes: int) -> bool:
+    def put_stream_if_absent(
+        self, path: str, chunks: Iterator[StreamChunk], size_bytes: int
+    ) -> bool:
         """Put what comes if absent, or fail before or after; one call."""
         return self._call(
             "PUT_IF_ABSENT",

@@ -84,9 +84,10 @@ class World:
         common: dict[str, Any] = {"urls_last_s": 3600, "check": lambda: None}
         if operation is Operation.PUSH:
             common |= {"puts_prove": self.puts_prove, "heart": _Beatless()}
+            common |= {"folder": repository.folders.folder_for_push(NAME)}
             work = Pushing(repository, NAME, links, self.budget, **common)
             return PushServer(MessageDialect.REFERENCE), work
-        dataset = repository.dataset(NAME, kind or DatasetFormat.ODF)
+        dataset = repository.dataset(self._folder(), kind or DatasetFormat.ODF)
         return PullServer(MessageDialect.REFERENCE), Pulling(dataset, links, **common)
 
     def connect(self, operation: Operation) -> _Socket:
@@ -96,7 +97,11 @@ class World:
         kind = self._kind() if operation is Operation.PULL else None
         if operation is Operation.PULL and kind is None:
             raise NoWebSocket(handshake_error(404, "", DATASET))
-        socket = _Socket(self, *self.session(operation, kind))
+        try:
+            socket = _Socket(self, *self.session(operation, kind))
+        except Stopped:
+            self.end()
+            raise StorageUnavailable("the connection broke", cause="the server ended") from None
         self._sockets.add(socket)
         return socket
 
@@ -114,7 +119,7 @@ class World:
             assert data is not None
             if self.puts_prove and Multihash.sha3_256(data).text != target.leaf:
                 return 400, b""
-            place = self.repository.dataset(NAME, target.kind).place(target.ref())
+            place = self.repository.dataset(target.dataset, target.kind).place(target.ref())
             if target.kind is DatasetFormat.ODF:
                 self.store.put(place, data)
             elif not self.store.put_if_absent(place, data) and self.store.get(place) != data:
@@ -130,25 +135,36 @@ class World:
 
     def _content(self, target: RequestTarget) -> bytes:
         """Return what a request's path names, as the routes of the real server find it."""
-        odf = self.repository.odf(NAME)
+        if target.folder not in ("refs", "blocks"):
+            place = self.repository.dataset(target.dataset, target.kind).place(target.ref())
+            return self.store.get(place)
+        folder = self._folder()
+        odf = self.repository.odf(folder)
         if target.folder == "refs":
             head = odf.head()
-            if head is None and self.repository.kind(NAME) is DatasetFormat.DELTA:
-                head = self.repository.delta(NAME).current()
+            if head is None and self.repository.kind(folder) is DatasetFormat.DELTA:
+                head = self.repository.delta(folder).current()
             if head is None:
                 raise ObjectNotFound("no head")
             return head.text.encode()
-        if target.folder == "blocks":
-            name = Multihash.parse(target.leaf)
-            try:
-                return self.store.get(odf.block_path(name))
-            except ObjectNotFound:
-                return self.store.get(self.repository.delta(NAME).block_path(name))
-        return self.store.get(self.repository.dataset(NAME, target.kind).place(target.ref()))
+        name = Multihash.parse(target.leaf)
+        try:
+            return self.store.get(odf.block_path(name))
+        except ObjectNotFound:
+            return self.store.get(self.repository.delta(folder).block_path(name))
+
+    def _folder(self) -> DatasetName:
+        """Return the folder of the dataset."""
+        folder = self.repository.folders.read().folder(NAME)
+        if folder is None:
+            raise ObjectNotFound("no dataset has this name")
+        return folder
 
     def _kind(self) -> DatasetFormat | None:
         try:
-            return self.repository.kind(NAME)
+            return self.repository.kind(self._folder())
+        except ObjectNotFound:
+            return None
         except Stopped:
             self.end()
             raise StorageUnavailable("the connection broke", cause="the server ended") from None

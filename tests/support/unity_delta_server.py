@@ -133,10 +133,14 @@ class DeltaCalls:
         self._find_schema(catalog, schema)
         self._allow(self._server.may_create())
         check_fields(body, {"name"})
+        self._check_switched_on()
         check_new_name(body["name"])
         if self._server.tables_named(f"{catalog}.{schema}.{body['name']}"):
             what = f"Table already exists: {body['name']}"
             raise Refused(409, "AlreadyExistsException", what)
+        if self._server.storage_root is None:
+            what = "None of catalog, schema or storage-root.tables server property has managed"
+            raise invalid(f"{what} location configured.")
         table_id = str(uuid.uuid4())
         location = f"{self._server.storage_root}/__unitystorage/tables/{table_id}"
         self.staging[table_id] = _Staging(body["name"], location, self.principal)
@@ -192,6 +196,7 @@ class DeltaCalls:
             raise Refused(403, "PermissionDeniedException", f"{what}: {location}")
         if place.used:
             raise invalid(f"Staging table already committed: {location}")
+        self._check_switched_on()
         now_ms = time.time_ns() // 1_000_000
         made = Managed(
             checked_protocol(body["protocol"]),
@@ -273,6 +278,8 @@ class DeltaCalls:
             raise Refused(409, kind, f"assert-table-uuid failed: {what}")
         if found is None:
             raise invalid("add-commit and set-latest-backfilled-version require a MANAGED table.")
+        if updates.keys() & {"add-commit", "set-latest-backfilled-version"}:
+            self._check_switched_on()
         after = copy.deepcopy(found)
         if (commit := updates.get("add-commit")) is not None and self._is_replay(
             found, commit, table["storage_location"]
@@ -294,6 +301,11 @@ class DeltaCalls:
         self.managed[table["table_id"]] = after
         table["comment"] = after.comment
         return 200, self._described(table)
+
+    def _check_switched_on(self) -> None:
+        if self._server.without_managed:
+            how = "set 'server.managed-table.enabled=true' in server.properties"
+            raise invalid(f"MANAGED table is an is currently disabled. To enable it, {how}")
 
     def _check_restricted(self, table: Managed) -> None:
         """Refuse what a test forbids; version 0.7 takes any property and feature."""

@@ -157,10 +157,12 @@ class OurServer(ObedientServer):
     requests later. The answers to the next ``lost_answers`` changes in :attr:`delta`, the API
     for managed tables, get lost after the change was made. ``without_delta`` makes it a server
     that doesn't have that API. ``shows_dropped`` lets it say where a managed table was that was
-    dropped, as a server without authorization does. Managed tables are below ``storage_root``. Who
-    asks is ``user``. ``restricted`` are properties and features that no managed table may have.
-    While it ``begins_at_1``, the first commit of a managed table has to be version 1, as the API's
-    specification says.
+    dropped, as a server without authorization does. Managed tables are below ``storage_root``; with
+    ``None`` the server has no place for them, as it is installed. Who asks is ``user``.
+    ``restricted`` are properties and features that no managed table may have. While it
+    ``begins_at_1``, the first commit of a managed table has to be version 1, as the API's
+    specification says. ``without_managed`` is how an administrator has switched managed tables off:
+    there are no new ones, and no commits to the others.
     """
 
     def __init__(self) -> None:
@@ -178,10 +180,11 @@ class OurServer(ObedientServer):
         self.restricted: set[str] = set()
         self.begins_at_1 = False
         self.without_delta = False
+        self.without_managed = False
         self.shows_dropped = False
         self.delta = DeltaCalls(self)
         self._folder = tempfile.TemporaryDirectory(prefix="unity-storage-")
-        self.storage_root = Path(self._folder.name).as_uri()
+        self.storage_root: str | None = Path(self._folder.name).as_uri()
         self.user: str | None = "ann@example.com"
         self._begun: list[tuple[int, dict[str, Any]]] = []
         self._state = _State()

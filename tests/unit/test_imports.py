@@ -19,6 +19,8 @@ SOURCE = Path(lakeferry.__file__).parent
 ERRORS = {"errors", "version"}
 TABLE = ERRORS | {"log", "storage", "table"}
 ENGINE = {"engine", "engines"}
+# How results look to people: in words, and as HTML.
+SHOWN = {"readable", "html_tables"}
 CAPABILITIES = {"redirect", "protection", "export", "transfer", "catalogs", "dataset"}
 # Of a redirect, other capabilities see its entry and which entries count; no procedure.
 REDIRECT = {
@@ -29,17 +31,22 @@ REDIRECT = {
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "version": set(),
+    "packages": ERRORS,
+    "readable": set(),
+    "html_tables": {"readable"},
     "log": ERRORS,
     "storage": ERRORS,
     "table": ERRORS | {"log", "storage"},
     "engine": TABLE,
     "engines": TABLE | {"engine"},
     "catalogs": TABLE,
-    "redirect": TABLE | {"engine", "catalogs"},
+    # What is known of other clients: data, and questions to it.
+    "clients": {"errors", "version", "log", "redirect.entry"},
+    "redirect": TABLE | {"engine", "catalogs", "clients"} | SHOWN,
     "protection": TABLE | {"engine"} | REDIRECT,
     "export": TABLE | {"engine", "catalogs"} | REDIRECT,
     "dataset": TABLE | {"catalogs", "redirect.resolve"},
-    "transfer": TABLE | {"engine"},
+    "transfer": TABLE | {"engine"} | SHOWN,
     "transfer.chain": ERRORS,
     "transfer.wire": ERRORS | {"transfer.chain"},
     "transfer.session": ERRORS | {"transfer.chain", "transfer.wire"},
@@ -48,11 +55,12 @@ MAY_IMPORT: dict[str, set[str]] = {
     | {"engine", "transfer.chain", "transfer.wire", "transfer.datasets"}
     | REDIRECT,
     "transfer.client": TABLE
-    | {"engine", *(f"transfer.{name}" for name in ("chain", "wire", "session", "datasets"))},
+    | {"engine", *(f"transfer.{name}" for name in ("chain", "wire", "session", "datasets"))}
+    | SHOWN,
     "config": ERRORS | {"storage"},
-    "api": TABLE | CAPABILITIES | ENGINE | {"config", "server"},
+    "api": TABLE | CAPABILITIES | ENGINE | {"clients", "config", "packages", "server"} | SHOWN,
     # It answers and waits; what it does for somebody is the API's, given to it by its host.
-    "server": ERRORS | {"config", "export", "storage", "transfer"},
+    "server": ERRORS | {"config", "export", "storage", "transfer", "web"},
     "server.lakefs": ERRORS | {"export", "storage", "server.logs"},
     "server.http": ERRORS
     | {
@@ -70,14 +78,31 @@ MAY_IMPORT: dict[str, set[str]] = {
         f"server.{name}"
         for name in ("client_identity", "session_seats", "upload_slots", "logs", "metrics")
     },
+    # It moves many tables as the API moves one, and knows what redirects do to clients.
+    "fleet": TABLE | {"api", "catalogs", "clients", "engine", "redirect"} | SHOWN,
+    # Pages about tables, the fleet and the datasets of a root.
+    "web": ERRORS
+    | {"api", "clients", "config", "engine", "export.job_queue", "fleet", "log", "storage"}
+    | {"transfer.repository"}
+    | SHOWN,
     # These stand on the API and choose the engine.
     # Where they write files of their own, they explain refusals as stores do.
-    "cli": ERRORS | {"api", "config", "examples", "server", "storage.rights"} | ENGINE,
+    "cli": ERRORS
+    | {"api", "config", "examples", "fleet", "packages", "readable", "server", "storage.rights"}
+    | ENGINE,
+    "cli.ui": ERRORS | {"api", "cli", "config", "server", "web"},
     "examples": ERRORS | {"api", "cli", "engines", "storage.rights"},
     "__main__": {"cli"},
+    "jobs": ERRORS | {"cli", "config", "engines"},
     # Spark reads and writes tables by itself: all that it is told is where they are.
-    "spark": ERRORS | {"redirect.resolve", "storage"},
-    "": {"api", "dataset", "errors", "spark", "version"},
+    "spark": ERRORS
+    | {
+        "redirect.resolve",
+        "storage",
+        "engines.spark.spark_calls",
+        "engines.spark.spark_versions",
+    },
+    "": {"api", "dataset", "errors", "fleet", "packages", "spark", "version"},
 }
 # What decides and never does: no store, no network, no event loop.
 PURE = ("log", "transfer.chain", "transfer.wire", "transfer.session")

@@ -21,12 +21,15 @@ ABOUT_THE_WHOLE = {
     "cli/test_style.py": "what all commands print",
     "test_bench_counts.py": "the benchmarks' small forms",
     "test_bench_page.py": "the page of all ratios",
+    "test_decoders.py": "all types that are decoded",
     "test_deep_nesting.py": "all that parses JSON",
     "test_documents.py": "the documentation",
     "test_imports.py": "all imports",
     "test_layout.py": "the tree of files",
+    "test_matrix.py": "what was tried with each Spark",
     "test_names.py": "all public names",
     "test_package.py": "the installed package",
+    "test_site.py": "the site of the documentation",
     "test_typing.py": "the types of the public API",
 }
 # Packages whose modules are called what something else is called.

@@ -117,14 +117,16 @@ NEEDS_A_PERSON.update(
         "validation.py: pull first; or replace the other chain with --force": provoked(
             _PEER, f"{_CHAIN}test_a_run_that_continues_another_chain_has_diverged"
         ),
-        "dataset.py: push again: a push that already succeeded changes nothing": provoked(
-            "the store has to go away in the middle of a commit",
-            f"{_REPOSITORY}test_what_cannot_be_looked_up_is_unknown",
+        "transfer/datasets/dataset.py: push again: a push that already succeeded changes nothing": (
+            provoked(
+                "the store has to go away in the middle of a commit",
+                f"{_REPOSITORY}test_what_cannot_be_looked_up_is_unknown",
+            )
         ),
-        "dataset.py: pull first, then push again": provoked(
+        "transfer/datasets/dataset.py: pull first, then push again": provoked(
             _RACE, f"{_REPOSITORY}test_of_two_commits_at_once_one_wins_and_the_other_is_told"
         ),
-        "dataset.py: send them, then commit again": provoked(
+        "transfer/datasets/dataset.py: send them, then commit again": provoked(
             _PEER,
             f"{_REPOSITORY}TestCommits::test_a_commit_without_its_objects_stores_nothing",
         ),

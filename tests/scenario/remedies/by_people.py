@@ -15,6 +15,9 @@ _SQL = "unit/catalogs/test_sql.py::"
 _SPARK_SQL = "compat/test_spark_sql.py::"
 _BY_NAME = "compat/test_spark_by_name.py::"
 _IN_SPARK = "it is raised in the user's Spark session"
+_CONNECT = "compat/test_spark_connect.py::"
+_CONNECT_ENGINE = "unit/engines/spark/test_connect_engine.py::"
+_UNITY_ON_CONNECT = "it takes a Connect server with Unity Catalog's Spark connector"
 _ENGINE = "unit/engines/test_engines.py::"
 
 NEEDS_A_PERSON.update(
@@ -29,6 +32,9 @@ NEEDS_A_PERSON.update(
         ),
         "app.py: please report it, with what {}=1 shows": _REPORT,
         "move_list.py: please report it": _REPORT,
+        "single_moves.py: 'lakeferry fleet pause --stop-running' stops it; then cancel it again": (
+            _RACE
+        ),
         "features.py: drop these features from the table with the engine that manages it": (
             _OTHER_PROGRAM
         ),
@@ -40,13 +46,35 @@ NEEDS_A_PERSON.update(
             "unit/api/test_move_list.py::"
             "test_an_interrupt_lets_nothing_begin_and_tells_what_is_done",
         ),
-        "sql.py: install it: pip install 'lakeferry[postgresql]'": provoked(
+        "sql_database.py: install it: pip install 'lakeferry[postgresql]'": provoked(
             _INSTALL, f"{_SQL}test_postgresql_without_its_driver_says_what_to_install"
         ),
-        "sql.py: another process has been writing to it for a long time: "
+        "packages.py: pip install '{}'": provoked(
+            _INSTALL, "scenario/test_wheel.py::test_a_command_names_the_package_that_it_lacks"
+        ),
+        "spark_errors.py: install what Lakeferry requires on every node, or send it with "
+        "--archives of spark-submit; docs/install.md shows how": provoked(
+            _INSTALL, f"{_ENGINE}test_a_package_that_executors_lack_is_named"
+        ),
+        "arrow_versions.py: pip install 'pyarrow>=21'": provoked(
+            _INSTALL, "unit/dataset/test_scanning_values.py::test_variants_are_their_two_parts"
+        ),
+        "packages.py: use a Python that was built with it": provoked(
+            _INSTALL, "unit/test_packages.py::test_a_python_without_a_module_of_its_own_is_named"
+        ),
+        "sql_database.py: another process has been writing to it for a long time: "
         "try again in a moment": provoked(
             "the program waits ten seconds for it",
             f"{_SQL}test_a_database_that_is_locked_for_too_long_is_unavailable",
+        ),
+        "names.py: run the same command again, which asks about that table": provoked(
+            "a person answers a question on a terminal",
+            "scenario/test_managed_names.py::test_the_question_is_about_the_table_that_is_dropped",
+        ),
+        "catalogs/catalog.py: run the same command again": provoked(
+            _RACE,
+            "unit/catalogs/test_names.py::"
+            "test_a_name_that_somebody_else_moves_meanwhile_stays_where_it_leads",
         ),
         "sql.py: try again": provoked(_RACE, f"{_SQL}test_a_name_that_comes_and_goes_is_given_up"),
         "examples/demo/__init__.py: choose another folder with --folder": provoked(
@@ -71,7 +99,7 @@ NEEDS_A_PERSON.update(
             _RACE,
             "unit/engines/test_local_copy.py::TestLogFiles::test_a_file_that_is_gone_is_named",
         ),
-        "spark_errors.py: pip install 'lakeferry[spark]', or use --engine local": provoked(
+        "spark_errors.py: install that package with pip, or use --engine local": provoked(
             _INSTALL, f"{_ENGINE}test_a_spark_that_lacks_a_package_says_how_to_get_it"
         ),
         "serving.py: see its log": provoked(
@@ -117,11 +145,31 @@ NEEDS_A_PERSON.update(
         "spark/__init__.py: pip install 'lakeferry[spark]'": provoked(
             _INSTALL, "unit/spark/test_spark.py::test_without_pyspark_it_says_how_to_get_it"
         ),
-        "client.py: use {} instead of the old name in the statement; if a view or function has "
-        "the old name, create it again with the new one": provoked(
+        "redirected_path.py: use {} instead of the old name in the statement; if a view or "
+        "function has the old name, create it again with the new one": provoked(
             "it is raised and followed in the user's Spark session",
             f"{_SPARK_SQL}test_a_view_is_followed_in_the_jvm_or_refused",
         ),
+        "connect_engine.py: install lakeferry=={} for the server's Python (on Databricks: in the "
+        "cluster's libraries, or the environment of the serverless job), or use --engine "
+        "local": provoked(_INSTALL, f"{_CONNECT}test_executors_with_another_lakeferry_are_refused"),
+        "connect_engine.py: pip install 'pyspark[connect]'": provoked(
+            _INSTALL, f"{_CONNECT_ENGINE}test_without_the_client_s_packages_it_says_what_to_install"
+        ),
+        "connect_engine.py: write sc://host:port, as PySpark's builder.remote takes it": provoked(
+            "it takes a server, which these tests don't start",
+            f"{_CONNECT_ENGINE}test_a_url_of_another_kind_is_refused",
+        ),
+        "connect_server.py: write the whole path, with its scheme": (
+            "it takes a server that doesn't say what a relative path means"
+        ),
+        "connect_plans.py: spark.conf.set('spark.connect.session.planCompression.threshold', "
+        "'-1')": "it takes a PySpark that compresses plans in another way",
+        "connect_client.py: give the server a catalog of that name, or have SELECT on the table "
+        "granted to the user of this session": _UNITY_ON_CONNECT,
+        "connect_client.py: connect to a server that has the catalog to which the table "
+        "moved": _UNITY_ON_CONNECT,
+        'connect_client.py: spark.conf.set("{}", "false"), then start it again': _UNITY_ON_CONNECT,
         "redirected_path.py: read {} with a condition on its columns, such as {} = '{}'": provoked(
             _IN_SPARK, f"{_BY_NAME}test_what_only_a_path_can_say_is_refused_with_the_name"
         ),
@@ -146,11 +194,16 @@ NEEDS_A_PERSON.update(
             "it takes the connector, which is on no registry",
             f"{_BY_NAME}test_without_a_catalog_the_error_names_the_settings",
         ),
+        "session_catalogs.py: use a newer Spark (4.2 was tried), or lakeferry.open": provoked(
+            "it takes another Spark",
+            "unit/spark/test_session_catalogs.py::"
+            "test_a_delta_lake_without_managed_tables_is_refused_before_it_is_asked",
+        ),
         "patched_delta_tables.py: open it again, with DeltaTable.forPath or forName": provoked(
             "it is raised and followed in the user's Spark session",
             f"{_SPARK_SQL}test_a_table_that_moved_after_it_was_opened_is_refused",
         ),
-        "client.py: write the statement or the name itself, or give the computed text to "
+        "redirected_path.py: write the statement or the name itself, or give the computed text to "
         "spark.sql": provoked(
             "it is raised in the user's Spark session, about a script that the user rewrites",
             f"{_SPARK_SQL}test_what_is_known_only_while_a_script_runs_is_refused",

@@ -76,6 +76,11 @@ NEEDS_A_PERSON.update(
         "managed_place.py: give a name unity:catalog.schema.table, or leave out --managed": (
             "the API refuses such a name before it gets there"
         ),
+        "cancel.py: {}; if nobody can do that any more, 'lakeferry redirect cancel {} "
+        "--leave-copies' takes back the source alone": (
+            f"it takes another user of the catalog: {_REFUSALS}::"
+            "test_the_source_of_a_move_whose_user_is_gone_is_taken_back_by_another_one"
+        ),
         "managed_place.py: run the same command with the token of {}": (
             f"another user has to act: {_UNIT}::test_another_user_is_refused_by_name"
         ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tests.support.remedies import NEEDS_A_PERSON
 
+_REFUSALS = "tests/scenario/test_managed_refusals.py"
 _CONTRACT = "tests/scenario/test_managed_contract.py"
 _UNIT = "tests/unit/catalogs/test_unity_delta.py"
 _SOURCES = "tests/unit/catalogs/test_unity_credentials.py"
@@ -63,6 +64,16 @@ NEEDS_A_PERSON.update(
         ),
         "unity_delta_rest.py: check the name, and whether it was dropped": (
             f"only a person knows the name: {_CONTRACT}::test_a_missing_schema_is_named"
+        ),
+        "unity_delta_rest.py: change what the cause names, or have the administrator of the "
+        "server change its rules": (
+            f"the catalog decides: {_REFUSALS}::"
+            "test_managed_tables_that_are_switched_off_later_are_read_and_not_changed"
+        ),
+        "unity_delta_rest.py: have its administrator set up what the cause names; or leave out "
+        "--managed: the table is registered as an external one then": (
+            f"the administrator has to act: {_REFUSALS}::"
+            "test_a_server_that_is_not_set_up_for_managed_tables_is_refused"
         ),
         "unity_delta_rest.py: choose another name": (
             f"the API is called with another one in "

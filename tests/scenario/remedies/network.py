@@ -27,7 +27,7 @@ retried(
 
 
 @follows(
-    "remote_dataset.py: write http://host/name, https://host/account/name, or the same with odf+",
+    "dataset_urls.py: write http://host/name, https://host/account/name, or the same with odf+",
     "remote_dataset.py: write store.example.com, store.example.com:9000 or *.example.com",
 )
 def a_push_with_words_that_make_no_sense_is_corrected(witness: Witness) -> None:

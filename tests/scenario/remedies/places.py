@@ -48,7 +48,7 @@ def an_id_that_is_gone_is_looked_for(witness: Witness) -> None:
     witness.done("catalog", "show", f"sql:{found['table_id']}")
 
 
-@follows("sql.py: write sqlite:////folder/file or postgresql://user@host/database")
+@follows("sql_database.py: write sqlite:////folder/file or postgresql://user@host/database")
 def a_database_that_is_not_supported_is_replaced(witness: Witness) -> None:
     table = witness.lake.make("t")
     words = ("catalog", "register", "sql:a.b.t", table)
@@ -57,7 +57,7 @@ def a_database_that_is_not_supported_is_replaced(witness: Witness) -> None:
     witness.done(*words, LAKEFERRY_SQL_URL=f"sqlite:///{witness.lake.home}/catalog.sqlite")
 
 
-@follows("sql.py: check {}, and that the database answers and accepts your credentials")
+@follows("sql_database.py: check {}, and that the database answers and accepts your credentials")
 def a_database_whose_folder_is_a_file_is_corrected(witness: Witness) -> None:
     table = witness.lake.make("t")
     (witness.lake.home / "file").write_text("")

@@ -47,11 +47,11 @@ def stopped(table: str, version: int, *, after: bool = True) -> Iterator[None]:
             yield
 
 
-def begun(witness: Witness, target: str = "n") -> str:
+def begun(witness: Witness, target: str = "n", verify: str = "store") -> str:
     """Begin a move of the table ``t`` that stops where writers wait; return the source."""
     source = witness.lake.make("t")
     with stopped("t", BEGUN):
-        witness.lake.table("t").redirect(witness.lake.uri(target))
+        witness.lake.table("t").redirect(witness.lake.uri(target), verify=verify)
     return source
 
 

@@ -12,7 +12,7 @@ import lakeferry
 from lakeferry.storage import open_store
 from tests.support.lake import ORDERS
 from tests.support.remedies import Witness, follows
-from tests.support.servers import S3Server
+from tests.support.servers import S3Server, free_port
 
 SPARK = ("spark",)
 
@@ -36,6 +36,14 @@ def executors_get_a_place_that_they_reach(witness: Witness) -> None:
 def a_table_is_moved_without_java(witness: Witness) -> None:
     words = ("redirect", "enable", witness.lake.make("t"), witness.lake.uri("n"), "--engine")
     witness.refused(*words, "spark", JAVA_HOME=witness.lake.uri("no-java"))
+    witness.done(*words, "local")
+
+
+@follows("connect_engine.py: start it, correct {}, or use --engine local")
+def a_table_is_exported_while_the_server_of_spark_connect_is_away(witness: Witness) -> None:
+    words = ("export", witness.lake.make("t"), "--to", witness.lake.uri("out"), "--engine")
+    url = f"sc://127.0.0.1:{free_port()}"
+    witness.refused(*words, "spark", LAKEFERRY_SPARK_REMOTE=url)
     witness.done(*words, "local")
 
 
@@ -82,9 +90,8 @@ def days_of_the_old_calendar_are_written_anew_by_spark(witness: Witness) -> None
 def a_session_without_a_driver_reads_the_place_itself(witness: Witness) -> None:
     source, target = witness.lake.make("t"), witness.lake.uri("n")
     witness.done("redirect", "enable", source, target)
-    # A real one needs a server and packages of its own.
-    connect = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
-    witness.raises(partial(lakeferry.spark.read, connect, source))
+    other = type("SparkSession", (), {"__module__": "another.spark"})()
+    witness.raises(partial(lakeferry.spark.read, other, source))
     witness.returns(lambda: deltalake.DeltaTable(lakeferry.resolve(source)).to_pyarrow_table())
     assert lakeferry.resolve(source) == target
 

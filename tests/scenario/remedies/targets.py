@@ -201,3 +201,10 @@ def options_that_need_the_target_are_left_out(witness: Witness) -> None:
     words = ("redirect", "disable", source, "--abandon-target")
     witness.refused(*words, "--remove-target")
     assert witness.done(*words)["state"] == "NORMAL"
+
+
+@follows("preflight.py: choose a target that isn't in a table's folder")
+def a_target_in_the_folder_of_another_table(witness: Witness) -> None:
+    source, other = witness.lake.make("t"), witness.lake.make("other")
+    witness.refused("redirect", "enable", source, f"{other}/n")
+    witness.done("redirect", "enable", source, f"{witness.lake.root}/n")

@@ -160,6 +160,21 @@ def a_closed_target_is_replaced(witness: Witness) -> None:
     witness.done(*words, "--replace-closed-target")
 
 
+@follows(
+    "closed_target.py: copy the rows that you need from there, and delete that table; or choose "
+    "another target"
+)
+def a_closed_target_that_was_written_to_is_deleted_by_its_user(witness: Witness) -> None:
+    source = moved(witness)
+    witness.done("redirect", "disable", source)
+    folder = witness.lake.folder / "n"
+    append(delta_log(witness, "n"), "x.parquet")
+    words = ("redirect", "enable", source, witness.lake.uri("n"), "--replace-closed-target")
+    witness.refused(*words)
+    shutil.rmtree(folder)
+    witness.done(*words)
+
+
 @follows("closed_target.py: choose another target")
 def a_closed_target_that_is_referred_to_stays(witness: Witness) -> None:
     source = moved(witness, "--data", "reference")
