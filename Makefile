@@ -1,6 +1,6 @@
 # Lakeferry in a few words; `make` shows them.
 
-COMPONENTS ?= versitygw lakefs postgresql
+COMPONENTS ?= pyarrow-lowest versitygw lakefs postgresql chromium oldest-spark
 PYTEST ?= .venv/bin/pytest
 # Tests that share a JVM or a server stay on one worker, and those that start a JVM of their
 # own on one, too. Three workers keep two cores busy: two have a JVM that tests share, and the
@@ -18,13 +18,13 @@ SOAK_WHOLE = tests/unit tests/compat/test_engines.py tests/compat/test_export.py
 
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help setup components postgresql demo test soak lint bench docs lock clean
+.PHONY: help setup components postgresql demo test soak lint bench matrix matrix-pyarrow docs dist lock clean
 
 help: ## show this
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: .venv/.installed ## make .venv and fetch Spark's jars
-	@.venv/bin/python -m tests.support.components install spark-jars
+	@.venv/bin/python -m tests.support.components install spark-jars connect-client
 
 .venv/.installed: requirements.lock pyproject.toml tools/uv.lock tools/setup.sh
 	tools/setup.sh
@@ -51,9 +51,14 @@ soak: components ## run the long forms of tests: many seeds, and ten minutes amo
 		$(PYTEST) $(PYTEST_FLAGS) --share all tests/scenario/test_redirect_killed.py \
 			tests/scenario/test_redirect_killed_by_store.py \
 			tests/scenario/test_redirect_killed_on_spark.py tests/scenario/test_transfer_kills.py \
-			tests/scenario/test_transfer_faults.py \
+			tests/scenario/test_transfer_faults.py tests/scenario/test_fleet.py \
 			$(addprefix tests/compat/test_spark_copy.py::,$(SOAK_COPIES)) || exit 1; \
 	done
+	$(MAKE) matrix-pyarrow
+
+matrix-pyarrow: components ## run the unit, property and golden tests with the lowest pyarrow
+	PYTHONPATH="$$(.venv/bin/python -m tests.support.components path pyarrow-lowest)" \
+		$(PYTEST) $(PYTEST_FLAGS) --share all tests/unit tests/property tests/golden
 
 lint: setup ## check style, formatting and types
 	.venv/bin/ruff check .
@@ -68,10 +73,19 @@ bench: components ## run the benchmarks, each against a peer, and write bench/RE
 		LAKEFERRY_BENCH_PAGE=1 .venv/bin/python "bench/$$benchmark.py" || missed=1; \
 	done; exit $$missed
 
-docs: setup ## check that every link between the documents leads somewhere
-	.venv/bin/python tools/check_links.py README.md CONTRIBUTING.md CHANGELOG.md docs tests/support
+SPARKS ?=
 
-lock: setup ## renew requirements.lock, tools/uv.lock and the digests of Spark's jars
+matrix: setup ## try every line of Spark, and write the table of docs/compatibility.md; SPARKS="3.5 4.0" tries some
+	.venv/bin/python -m tests.matrix $(SPARKS)
+
+docs: setup ## build the site into build/site, and check that every link leads somewhere
+	.venv/bin/python tools/check_links.py README.md CONTRIBUTING.md CHANGELOG.md bench docs tests/support
+	NO_MKDOCS_2_WARNING=1 .venv/bin/python -m mkdocs --quiet build --strict
+
+dist: setup ## build the wheel and the sdist, and try them in clean environments
+	tools/dist.sh
+
+lock: setup ## renew requirements.lock, the locks in tools and the digests of Spark's jars
 	tools/lock.sh
 
 clean: ## remove what was made here; the cache folder stays
