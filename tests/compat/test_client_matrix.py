@@ -19,9 +19,10 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 import lakeferry
-from lakeferry.clients.client_lines import Ability, ClientLine
+from lakeferry.clients.client_lines import ClientLine
 from lakeferry.clients.known_lines import KNOWN_LINES, MATRIX_TEST
 from lakeferry.clients.readability import readable_by
+from lakeferry.clients.verdicts import Ability
 from lakeferry.log.actions import Protocol
 from lakeferry.log.features import FEATURES
 from tests.support import engines

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from lakeferry.clients.client_lines import Ability, ClientLine, FeatureAnswer, RedirectSupport
+from lakeferry.clients.client_lines import ClientLine, RedirectSupport
 from lakeferry.clients.known_lines import KNOWN_LINES, client_lines_of
+from lakeferry.clients.verdicts import Ability, FeatureAnswer
 from lakeferry.log.actions import WRITER_FEATURES_VERSION
 from lakeferry.log.features import FEATURES, FeatureKind
 from tests.matrix.page import PAGE

@@ -11,7 +11,7 @@ import pytest
 import lakeferry
 from lakeferry.api import table_removal
 from lakeferry.api.redirects import Redirects
-from lakeferry.catalogs import names
+from lakeferry.catalogs import name_changes, names
 from lakeferry.catalogs.places import Places
 from lakeferry.errors import (
     CatalogManaged,
@@ -54,7 +54,7 @@ def test_managed_and_external_tables_are_listed(
 ) -> None:
     external = normalise(str(tmp_path / "external"))
     PAST.write(open_store(external), with_data=True)
-    names.register(f"unity:{unity.schema}.external", external)
+    name_changes.register(f"unity:{unity.schema}.external", external)
     found = names.list_entries(f"unity:{unity.schema}.")
     assert [(each.name.rpartition(".")[2], each.managed) for each in found] == [
         ("external", False),
@@ -72,13 +72,13 @@ def test_redirects_follow_a_table_that_is_renamed(
 ) -> None:
     name, new = (f"unity:{unity.schema}.{each}" for each in ("orders", "renamed"))
     before, entry = rows(source), names.show(name)
-    done = names.rename_in_catalog(f"unity:{entry.table_id}" if by_id else name, new)
+    done = name_changes.rename_in_catalog(f"unity:{entry.table_id}" if by_id else name, new)
     assert (done.name, done.was, done.changed) == (new, name, True)
     assert (done.table_id, done.location) == (entry.table_id, entry.location)
     assert rows(source) == rows(new) == before
-    assert not names.rename_in_catalog(new, new).changed
+    assert not name_changes.rename_in_catalog(new, new).changed
     with pytest.raises(TableNotFound) as missing:
-        names.rename_in_catalog(name, new)
+        name_changes.rename_in_catalog(name, new)
     assert f"lakeferry catalog list unity:{unity.schema}" in (missing.value.remedy or "")
     with Redirects() as redirects:
         assert redirects.status(source).name == new
@@ -90,8 +90,8 @@ def test_a_name_that_cannot_be_given_changes_nothing(unity: UnityServer, source:
     for new in (f"unity:{other.name}", f"unity:{unity.schema}_2.t", "sql:a.b.t"):
         for dry_run in (True, False):
             with pytest.raises(InvalidInput):
-                names.rename_in_catalog(name, new, dry_run=dry_run)
-    assert names.rename_in_catalog(name, f"unity:{unity.schema}.new", dry_run=True).changed
+                name_changes.rename_in_catalog(name, new, dry_run=dry_run)
+    assert name_changes.rename_in_catalog(name, f"unity:{unity.schema}.new", dry_run=True).changed
     assert names.show(name).managed
 
 
@@ -104,7 +104,7 @@ def test_two_clients_that_give_one_name_never_both_succeed(unity: UnityServer) -
     def rename(name: str) -> None:
         begin.wait()
         try:
-            ended.append(names.rename_in_catalog(f"unity:{name}", new).name)
+            ended.append(name_changes.rename_in_catalog(f"unity:{name}", new).name)
         except (InvalidInput, CatalogUnavailable) as refused:
             ended.append(refused.code)
 
@@ -124,21 +124,21 @@ def test_a_name_that_two_tables_have_is_an_error_of_its_own(unity: UnityServer) 
     # The other client's request arrives while the server answers ours.
     unity.ours.delta.renaming = lambda: kept.update(name="wanted")
     with pytest.raises(CatalogUnavailable, match="2 tables called"):
-        names.rename_in_catalog(f"unity:{table.name}", f"unity:{new}")
+        name_changes.rename_in_catalog(f"unity:{table.name}", f"unity:{new}")
 
 
 def test_a_managed_table_is_removed_only_with_its_files(unity: UnityServer, source: str) -> None:
     name = f"unity:{unity.schema}.orders"
     place = names.show(name).location
     with pytest.raises(CatalogManaged, match="deletes its files") as refused:
-        names.remove_from_catalog(name)
+        name_changes.remove_from_catalog(name)
     assert refused.value.fields["location"] == place
-    assert names.remove_from_catalog(name, dry_run=True).changed
+    assert name_changes.remove_from_catalog(name, dry_run=True).changed
     assert rows(name) == rows(source)
 
-    done = names.remove_from_catalog(name, deletes_files=True)
+    done = name_changes.remove_from_catalog(name, deletes_files=True)
     assert (done.changed, done.managed, done.location) == (True, True, place)
-    again = names.remove_from_catalog(name, deletes_files=True)
+    again = name_changes.remove_from_catalog(name, deletes_files=True)
     assert (again.changed, again.location) == (False, None)
 
     # The old path says how to go on, and that works.
@@ -188,9 +188,9 @@ def test_an_old_path_is_found_though_its_table_gets_another_name_meanwhile(
 
         def __init__(self, *args: Any, **options: Any) -> None:
             super().__init__(*args, **options)
-            names.rename_in_catalog(name, f"unity:{unity.schema}.kept")
+            name_changes.rename_in_catalog(name, f"unity:{unity.schema}.kept")
             if is_given_away:
-                names.rename_in_catalog(f"unity:{other.name}", name)
+                name_changes.rename_in_catalog(f"unity:{other.name}", name)
 
     monkeypatch.setattr(table_removal, "Places", Renaming)
     with pytest.raises(CatalogManaged, match=r"the old path .* leads to"):
@@ -205,8 +205,8 @@ def test_the_question_is_about_the_table_that_is_dropped(
     name = f"unity:{meant.name}"
 
     def swap() -> None:
-        names.rename_in_catalog(name, f"unity:{unity.schema}.kept")
-        names.rename_in_catalog(f"unity:{other.name}", name)
+        name_changes.rename_in_catalog(name, f"unity:{unity.schema}.kept")
+        name_changes.rename_in_catalog(f"unity:{other.name}", name)
 
     words, variables = ("catalog", "remove", name), unity.environment()
     code, text = shown(*words, home=tmp_path, answer="y", asked=swap, variables=variables)

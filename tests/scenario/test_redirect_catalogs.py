@@ -15,7 +15,7 @@ from deltalake import write_deltalake
 import lakeferry
 from lakeferry.api.redirect_search import list_redirects
 from lakeferry.api.redirects import Redirects
-from lakeferry.catalogs import Catalog, names, open_catalog
+from lakeferry.catalogs import Catalog, name_changes, open_catalog
 from lakeferry.errors import (
     CatalogManaged,
     CatalogUnavailable,
@@ -189,7 +189,7 @@ def test_a_table_in_a_bucket_moves_into_a_catalog_and_back(
 
 def test_the_redirects_of_a_catalogs_tables_are_listed(subject: Subject, lake: Lake) -> None:
     table = create(lake)
-    names.register(subject.table, table)
+    name_changes.register(subject.table, table)
     where = f"{subject.kind}:{subject.schema}."
     assert list_redirects(where).redirects == ()
     moves_of(lake).freeze(table)

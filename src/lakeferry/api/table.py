@@ -31,6 +31,7 @@ from lakeferry.api.redirect_methods import RedirectMethods
 from lakeferry.api.table_timeline import TableTimeline, read_timeline
 from lakeferry.api.transfers import TransferMethods
 from lakeferry.api.verify import Verification
+from lakeferry.catalogs import name_changes as name_changes
 from lakeferry.catalogs import names as names
 from lakeferry.catalogs.places import Places as Places
 from lakeferry.clients.redirect_effects import ClientEffect as ClientEffect
@@ -451,7 +452,7 @@ class Table(RedirectMethods, TransferMethods):
                 reads=log.source,
             )
             if register is not None:
-                names.check_leads(
+                name_changes.check_leads(
                     register,
                     run.target.location,
                     may_leave=run.is_earlier,
@@ -462,7 +463,7 @@ class Table(RedirectMethods, TransferMethods):
                 return Plan([*run.foresee(), *([named] if register is not None else [])])
             done = run.export()
             if register is not None:
-                entry = names.lead(
+                entry = name_changes.lead(
                     register,
                     done.location,
                     self._places.options(done.location),

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lakeferry.api.redirects import Redirects
-from lakeferry.catalogs import CatalogTable, names
+from lakeferry.catalogs import CatalogTable, name_changes
 from lakeferry.catalogs.names import CatalogEntry, Environment
 from lakeferry.catalogs.places import Places
 from lakeferry.errors import CatalogManaged, LakeferryError, NotATable, TableNotFound
@@ -29,7 +29,7 @@ def remove_named_table(
     environment: Environment = None,
     warn: Callable[[str], None] = lambda _: None,
 ) -> CatalogEntry:
-    """Remove a table from its catalog, as :func:`~lakeferry.catalogs.names.remove_from_catalog`.
+    """Remove a table from its catalog, as ``name_changes.remove_from_catalog`` does.
 
     A managed table to which an old path leads, or may lead, is removed only with
     ``breaks_redirects``: its rows can't be brought back to that path afterwards.
@@ -50,7 +50,7 @@ def remove_named_table(
         if paths and not breaks_redirects:
             raise _refusal(entry, paths)
 
-    entry = names.remove_from_catalog(
+    entry = name_changes.remove_from_catalog(
         text,
         table_id=table_id,
         deletes_files=deletes_files,

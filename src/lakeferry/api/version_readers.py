@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from lakeferry.api.table_timeline import TableTimeline
-from lakeferry.clients.client_lines import Ability
 from lakeferry.clients.readability import ReadableRow, readable_by
+from lakeferry.clients.verdicts import Ability
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,11 +88,11 @@ def register(
 
     If NAME already leads elsewhere, it isn't changed, and the command fails.
     """
-    from lakeferry.api.table import names
+    from lakeferry.api.table import name_changes
 
     settings = config.load(storage_options=storage_options)
     with progress.waiting(session.output, "asking the catalog"):
-        entry = names.register(
+        entry = name_changes.register(
             name,
             location,
             settings.storage_options(location),
@@ -124,11 +124,11 @@ def move(
     The table keeps its id, and no file is moved. Redirects to NAME then lead to LOCATION. Unity
     Catalog can't do this.
     """
-    from lakeferry.api.table import names
+    from lakeferry.api.table import name_changes
 
     settings = config.load(storage_options=storage_options)
     with progress.waiting(session.output, "asking the catalog"):
-        entry = names.move(
+        entry = name_changes.move(
             name,
             location,
             settings.storage_options(location),
@@ -184,12 +184,12 @@ def rename(session: Session, name: str, new: str, dry_run: bool) -> None:
     do, leads to it under any name. One that has a name of Lakeferry's own catalog doesn't: that
     name can be registered for the place again. Unity Catalog renames tables within their schema.
     """
-    from lakeferry.api.table import names
+    from lakeferry.api.table import name_changes
 
     output, settings = session.output, config.load()
     with progress.waiting(output, "asking the catalog"):
         environment = settings.catalog_environment()
-        entry = names.rename_in_catalog(name, new, dry_run=dry_run, environment=environment)
+        entry = name_changes.rename_in_catalog(name, new, dry_run=dry_run, environment=environment)
     if output.json and dry_run:
         step = {"op": "rename", "name": entry.was, "to": entry.name, "location": entry.location}
         output.document({"dry_run": True, "plan": [step] if entry.changed else []})

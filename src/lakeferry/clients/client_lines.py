@@ -10,10 +10,11 @@ a table may use, such as a type of a column, isn't in them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from lakeferry.clients.verdicts import Ability, FeatureAnswer, together
 from lakeferry.log.actions import READER_FEATURES_VERSION, WRITER_FEATURES_VERSION, Protocol
 from lakeferry.log.commit_writer import CommitWriter, KnownWriter, Release
 from lakeferry.log.features import FEATURES, implied_features
@@ -21,15 +22,6 @@ from lakeferry.log.features import FEATURES, implied_features
 OPTION = "spark.databricks.delta.enableTableRedirectFeature=true"
 """The setting with which delta-spark 4.0 and newer follows some redirects."""
 PROTOCOL_TEXT = "the protocol: a client must refuse a feature that it doesn't know"
-
-
-class Ability(Enum):
-    """Whether a client can do something."""
-
-    YES = "yes"
-    PARTLY = "partly"
-    NO = "no"
-    UNKNOWN = "unknown"
 
 
 class RedirectSupport(Enum):
@@ -42,19 +34,6 @@ class RedirectSupport(Enum):
     """Delta's option changes nothing: no code follows, or none that knows the entry's dialect."""
     NONE = "none"
     UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True, slots=True)
-class FeatureAnswer:
-    """Whether a client supports a feature, or a protocol, and why not.
-
-    ``because`` holds the features, or the versions of the protocol, that decide it. ``note`` says
-    what is possible in part.
-    """
-
-    ability: Ability
-    because: tuple[str, ...] = ()
-    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,19 +132,3 @@ def reader_features(protocol: Protocol) -> tuple[str, ...]:
         if row.legacy is not None and 1 < row.legacy[0] <= version < READER_FEATURES_VERSION
     }
     return tuple(sorted(listed | implied))
-
-
-_DECIDES = (Ability.NO, Ability.UNKNOWN, Ability.PARTLY)
-"""An earlier one decides about a protocol, if any of its features has it."""
-
-
-def together(answers: Iterable[FeatureAnswer]) -> FeatureAnswer:
-    """Return the answer for features together."""
-    found = tuple(answers)
-    for ability in _DECIDES:
-        those = [each for each in found if each.ability is ability]
-        if those:
-            names = tuple(dict.fromkeys(name for each in those for name in each.because))
-            notes = "; ".join(dict.fromkeys(each.note for each in those if each.note))
-            return FeatureAnswer(ability, names, notes)
-    return FeatureAnswer(Ability.YES)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from lakeferry.clients.client_lines import Ability, ClientLine, FeatureAnswer
+from lakeferry.clients.client_lines import ClientLine
 from lakeferry.clients.known_lines import KNOWN_LINES
+from lakeferry.clients.verdicts import Ability, FeatureAnswer
 from lakeferry.log.actions import Protocol
 
 

@@ -11,8 +11,9 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from enum import Enum
 
-from lakeferry.clients.client_lines import OPTION, Ability, ClientLine, RedirectSupport
+from lakeferry.clients.client_lines import OPTION, ClientLine, RedirectSupport
 from lakeferry.clients.known_lines import KNOWN_LINES, line_of_writer
+from lakeferry.clients.verdicts import Ability
 from lakeferry.log.commit_writer import CommitWriter
 from lakeferry.log.features import FEATURES, FeatureKind
 from lakeferry.redirect.entry import Data, Dialect, Mode

@@ -10,14 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from lakeferry.clients.client_lines import (
-    Ability,
-    ClientLine,
-    FeatureAnswer,
-    RedirectSupport,
-)
+from lakeferry.clients.client_lines import ClientLine, RedirectSupport
 from lakeferry.clients.known_lines import KNOWN_LINES, client_lines_of, line_of_writer
 from lakeferry.clients.redirect_effects import Effect, effect_of
+from lakeferry.clients.verdicts import Ability, FeatureAnswer
 from lakeferry.log.actions import READER_FEATURES_VERSION, WRITER_FEATURES_VERSION, Protocol
 from lakeferry.log.commit_writer import CommitWriter
 from lakeferry.log.features import FEATURES, MANAGED, FeatureKind

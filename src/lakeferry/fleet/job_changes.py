@@ -1,9 +1,7 @@
 """Changes jobs: queues them, gives them to runs by lease, and records how they end.
 
 Each method is one transaction, with its entries of the history. A transition is made only from a
-state in which the table of transitions allows it, so that of two processes one wins. A job belongs
-to its holder, a run, until its lease ends by the database's clock. The lease only saves work: a
-move that two runs make at once is made once.
+state in which the table of transitions allows it, so that of two processes one wins.
 """
 
 from __future__ import annotations
@@ -24,6 +22,7 @@ from lakeferry.fleet.fleet_states import (
 )
 from lakeferry.fleet.history_writing import history_row, state_values, write_history
 from lakeferry.fleet.inventory import FleetJob
+from lakeferry.fleet.job_leases import free_to_take
 from lakeferry.fleet.records import (
     PAUSED,
     RUN_BEGAN,
@@ -34,7 +33,6 @@ from lakeferry.fleet.records import (
     wave_progress,
 )
 from lakeferry.fleet.waves import WaveProgress
-from lakeferry.storage.process_identity import has_ended
 
 _T, _J, _H = FLEET_TABLES.c, FLEET_JOBS.c, FLEET_HISTORY.c
 MOVES_TO_SETTLE = frozenset({FleetState.FAILED, FleetState.STOPPED})
@@ -123,14 +121,7 @@ class JobChanges:
     def take(self, holder: str, wave: int, count: int, lease_ms: int) -> tuple[FleetJob, ...]:
         """Take up to ``count`` jobs of a wave that nobody holds, or whose holder is gone."""
         with self._database.write(create=False) as connection:
-            gone = ended_holders(connection)
-            free = sa.or_(
-                _J.state == FleetState.QUEUED.value,
-                sa.and_(
-                    _J.state == FleetState.RUNNING.value,
-                    sa.or_(_J.lease_until_ms < database_now(), _J.holder.in_(gone)),
-                ),
-            )
+            free = free_to_take(connection)
             ids = connection.execute(
                 sa.select(_J.id).where(_J.wave == wave, free).order_by(_J.id).limit(count)
             ).scalars()
@@ -269,14 +260,6 @@ def _end(connection: sa.Connection, holder: str, end: JobEnd) -> list[dict[str, 
 
 def _step_rows(uri: str, job_id: int, steps: Sequence[str]) -> list[dict[str, Any]]:
     return [history_row("step", uri, job_id, {"step": step}) for step in steps]
-
-
-def ended_holders(connection: sa.Connection) -> list[str]:
-    """Return the holders of running jobs whose process, on this machine, has ended."""
-    holders = connection.execute(
-        sa.select(_J.holder).where(_J.state == FleetState.RUNNING.value).distinct()
-    ).scalars()
-    return [each for each in holders if each and has_ended(each.partition("/")[0])]
 
 
 def _stops_running(connection: sa.Connection, pause_id: int) -> bool:

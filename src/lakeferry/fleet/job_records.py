@@ -14,7 +14,7 @@ from lakeferry.fleet.fleet_database import FleetDatabase
 from lakeferry.fleet.fleet_schema import FLEET_HISTORY, FLEET_JOBS, FLEET_TABLES, database_now
 from lakeferry.fleet.fleet_states import FleetState
 from lakeferry.fleet.inventory import FleetJob
-from lakeferry.fleet.job_changes import ended_holders
+from lakeferry.fleet.job_leases import ended_holders
 from lakeferry.fleet.records import job_of, jobs_where
 
 _T, _J, _H = FLEET_TABLES.c, FLEET_JOBS.c, FLEET_HISTORY.c

@@ -19,6 +19,7 @@ from lakeferry.log import arrow_versions, file_actions, properties, stats
 from lakeferry.log.partition_values import parse_partition_values
 from lakeferry.log.replay import FileTable, Snapshot, total_bytes
 from lakeferry.log.stats_columns import partition_type, stats_type
+from lakeferry.log.tombstones import unexpired_tombstones
 
 ROW_GROUP_ROWS = 131_072
 _FALSE = pa.scalar(False, pa.bool_())
@@ -42,8 +43,7 @@ class RowsToWrite:
     def __init__(self, snapshot: Snapshot, tables: Iterable[FileTable], now_ms: int) -> None:
         """Read the first tables; ``snapshot`` says which form statistics take."""
         self._snapshot = snapshot
-        retention_ms = properties.deleted_file_retention_ms(snapshot.metadata.configuration)
-        self._horizon = pa.scalar(now_ms - retention_ms, pa.int64())
+        self._now_ms = now_ms
         self._tables = iter(tables)
         self._waiting: dict[str, list[pa.Table]] = {"add": [], "remove": []}
         self.count = self.num_files = self.size_bytes = 0
@@ -100,10 +100,8 @@ class RowsToWrite:
         if name == "add":
             known = _with_unknown_fields(table, "add")
             return _unchanging(with_statistics(known, self._snapshot))
-        removed_at = pc.fill_null(table["deletionTimestamp"], 0)
-        removes = _with_unknown_fields(
-            table.filter(pc.greater(removed_at, self._horizon)), "remove"
-        )
+        kept = unexpired_tombstones(table, self._snapshot.metadata, self._now_ms)
+        removes = _with_unknown_fields(kept, "remove")
         removes = removes.drop_columns(
             [each for each in _NOT_IN_REMOVE if each in removes.schema.names]
         )

@@ -8,7 +8,7 @@ import pytest
 
 import lakeferry
 from lakeferry.api.redirect_search import list_redirects
-from lakeferry.catalogs import names
+from lakeferry.catalogs import name_changes
 from lakeferry.catalogs.places import Places
 from lakeferry.errors import TableNotFound
 from lakeferry.storage import normalise
@@ -60,7 +60,7 @@ def test_redirects_of_a_catalog_are_listed(tmp_path: Path) -> None:
     here = lake(tmp_path)
     environment = {"LAKEFERRY_SQL_URL": f"sqlite:///{tmp_path}/catalog.db"}
     for name in ("moved", "plain", "frozen"):
-        names.register(f"sql:lake.s.{name}", f"{here}/{name}", environment=environment)
+        name_changes.register(f"sql:lake.s.{name}", f"{here}/{name}", environment=environment)
     places = Places(environment=environment)
     found = list_redirects("sql:lake.s", places)
     assert [each.source.rpartition("/")[2] for each in found.redirects] == ["frozen", "moved"]

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from lakeferry.api.table_timeline import read_timeline
 from lakeferry.api.version_readers import version_readers
-from lakeferry.clients.client_lines import Ability
 from lakeferry.clients.known_lines import KNOWN_LINES
+from lakeferry.clients.verdicts import Ability
 from lakeferry.table import DeltaLog
 from tests.support.history import Append, History, SetProperties, Upgrade
 

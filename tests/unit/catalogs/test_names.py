@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,10 +11,7 @@ from lakeferry.catalogs import names, open_catalog, split_name
 from lakeferry.catalogs.columns import catalog_columns
 from lakeferry.errors import (
     CatalogUnavailable,
-    CommitConflict,
-    Forbidden,
     InvalidInput,
-    TableNotFound,
 )
 from lakeferry.log.actions import Metadata
 from tests.support.history import Append, History
@@ -64,137 +60,6 @@ def test_a_name_leads_to_the_place_with_what_the_catalog_grants(unity: UnityServ
     assert place.uri == "s3://bucket/t"
     assert place.access.options == {"aws_access_key_id": "hunter2"}
     assert "hunter2" not in repr(place)
-
-
-@pytest.mark.parametrize("lost", ["privilege", "place"])
-def test_a_name_that_unity_catalog_would_not_give_anew_stays_where_it_leads(
-    lost: str, unity: UnityServer, table: str, tmp_path: Path
-) -> None:
-    """It can't move a name, so that is taken away and given again; but not in vain."""
-    server, name = unity.ours, f"unity:{unity.schema}.t"
-    names.register(name, table, environment=unity.environment())
-    other = make(History(), tmp_path / "volume" / "other").as_uri()
-    if lost == "privilege":
-        server.privileges.discard("CREATE TABLE")
-    else:
-        server.volumes.append((tmp_path / "volume").as_uri())
-    environment = unity.environment()
-    with pytest.raises(Forbidden):
-        names.lead(name, other, may_leave=lambda _: True, environment=environment)
-    assert names.show(name, environment).location == table
-    server.privileges.add("CREATE TABLE")
-    server.volumes.clear()
-    led = names.lead(name, other, may_leave=lambda _: True, environment=environment)
-    assert (led.location, led.was) == (other, table)
-
-
-def test_a_name_that_somebody_else_moves_meanwhile_stays_where_it_leads(
-    environment: dict[str, str], unity: UnityServer, table: str, tmp_path: Path
-) -> None:
-    ours, theirs = (make(History(), tmp_path / each).as_uri() for each in ("ours", "theirs"))
-    for name, environ in (
-        ("sql:a.b.t", environment),
-        (f"unity:{unity.schema}.t", unity.environment()),
-    ):
-        names.register(name, table, environment=environ)
-
-        def may_leave(place: str, name: str = name, environ: dict[str, str] = environ) -> bool:
-            if place == table:
-                names.lead(name, theirs, may_leave=lambda _: True, environment=environ)
-            return place == table
-
-        with pytest.raises((CommitConflict, InvalidInput)) as refused:
-            names.lead(name, ours, may_leave=may_leave, environment=environ)
-        assert refused.value.fields["location"] == theirs
-        assert names.show(name, environ).location == theirs
-
-
-def test_a_name_that_two_processes_move_to_one_place_leads_there(
-    environment: dict[str, str], table: str, tmp_path: Path
-) -> None:
-    other = make(History(), tmp_path / "other").as_uri()
-    names.register("sql:a.b.t", table, environment=environment)
-
-    def may_leave(_: str) -> bool:
-        names.move("sql:a.b.t", other, environment=environment)
-        return True
-
-    led = names.lead("sql:a.b.t", other, may_leave=may_leave, environment=environment)
-    assert (led.location, led.was) == (other, table)
-
-
-def test_a_name_is_registered_shown_and_moved(
-    environment: dict[str, str], table: str, tmp_path: Path
-) -> None:
-    made = names.register("sql:a.b.t", table, environment=environment)
-    assert (made.name, made.location, made.changed) == ("sql:a.b.t", table, True)
-    assert not names.register("a.b.t", table, environment=environment).changed
-    shown = names.show("a.b.t", environment)
-    assert shown.as_document() == made.as_document()
-    other = make(History(), tmp_path / "other").as_uri()
-    moved = names.move("a.b.t", other, environment=environment)
-    assert (moved.location, moved.was, moved.changed) == (other, table, True)
-    assert moved.table_id == made.table_id
-    assert not names.move("a.b.t", other, environment=environment).changed
-    assert names.locate("sql:a.b.t", environment).uri == other
-
-
-def test_a_dry_run_writes_nothing(environment: dict[str, str], table: str, tmp_path: Path) -> None:
-    planned = names.register("a.b.t", table, dry_run=True, environment=environment)
-    assert (planned.changed, planned.table_id) == (True, None)
-    assert not (tmp_path / "catalog.sqlite").exists()
-    names.register("a.b.t", table, environment=environment)
-    assert not names.register("a.b.t", table, dry_run=True, environment=environment).changed
-    assert names.move("a.b.t", f"{table}/x", dry_run=True, environment=environment).was == table
-    assert names.show("a.b.t", environment).location == table
-    with pytest.raises(InvalidInput, match="another place"):
-        names.register("a.b.t", f"{table}/x", dry_run=True, environment=environment)
-
-
-@pytest.mark.parametrize("change", [names.register, names.move])
-def test_a_place_without_a_table_is_taken_with_a_warning(
-    environment: dict[str, str], tmp_path: Path, change: Callable[..., names.CatalogEntry]
-) -> None:
-    warnings: list[str] = []
-    if change is names.move:
-        open_catalog("sql", environment).register("a.b.t", "/somewhere")
-    made = change("a.b.t", f"{tmp_path}/none", environment=environment, warn=warnings.append)
-    assert made.location == f"{tmp_path.as_uri()}/none"
-    (warning,) = warnings
-    assert f"no table at {tmp_path.as_uri()}/none" in warning
-
-
-def test_unity_catalog_takes_tables_only(unity: UnityServer, table: str, tmp_path: Path) -> None:
-    name, environment = f"unity:{unity.schema}.t", unity.environment()
-    with pytest.raises(TableNotFound):
-        names.register(name, f"{tmp_path}/none", environment=environment)
-    made = names.register(name, table, environment=environment)
-    assert made.metastore_id is not None
-    _, info = unity.call("GET", f"/tables/{unity.schema}.t")
-    assert [column["name"] for column in info["columns"]]
-    for dry_run in (True, False):
-        with pytest.raises(InvalidInput, match="can't be moved"):
-            names.move(name, f"{table}/x", dry_run=dry_run, environment=environment)
-
-
-def test_a_table_is_asked_for_by_its_name_when_it_is_used(
-    environment: dict[str, str],
-    table: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("LAKEFERRY_SQL_URL", environment["LAKEFERRY_SQL_URL"])
-    orders = lakeferry.Table("sql:a.b.t")
-    assert repr(orders) == "Table('sql:a.b.t')"
-    with pytest.raises(TableNotFound, match=r"catalog\.sqlite"):
-        orders.inspect()
-    names.register("a.b.t", table)
-    assert orders.inspect().num_files == 2
-    assert orders.uri == table
-    with pytest.raises(InvalidInput, match="isn't the name"):
-        lakeferry.Table("sql:t")
-    with pytest.raises(InvalidInput):
-        lakeferry.Table("ftp://host/t")
 
 
 def test_a_catalog_that_does_not_answer_is_no_missing_table(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lakeferry.catalogs import names, private_names
+from lakeferry.catalogs import name_changes, private_names
 from lakeferry.catalogs.unity_delta import UnityDelta, UpdateRefusal
 from lakeferry.catalogs.unity_delta_messages import SetProperties
 from lakeferry.errors import (
@@ -428,9 +428,9 @@ def test_a_drop_that_the_server_leaves_half_done_is_named_and_found(
     assert catalog.half_removed(other.name) is None
     # The same command ends it.
     wanted, environment = f"unity:{table.name}", unity.environment()
-    again = names.remove_from_catalog(wanted, deletes_files=True, environment=environment)
+    again = name_changes.remove_from_catalog(wanted, deletes_files=True, environment=environment)
     assert (again.changed, again.name) == (True, f"unity:{found.name}")
-    assert not names.remove_from_catalog(wanted, environment=environment).changed
+    assert not name_changes.remove_from_catalog(wanted, environment=environment).changed
 
 
 @pytest.mark.parametrize("length", [1, 206, 207, 255])

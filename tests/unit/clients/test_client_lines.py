@@ -4,13 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lakeferry.clients.client_lines import (
-    Ability,
-    ClientLine,
-    FeatureAnswer,
-    reader_features,
-    together,
-)
+from lakeferry.clients.client_lines import ClientLine, reader_features
+from lakeferry.clients.verdicts import Ability
 from lakeferry.log.actions import Protocol
 from lakeferry.log.commit_writer import CommitWriter, KnownWriter
 
@@ -80,17 +75,6 @@ def test_an_incomplete_line_does_not_know_what_it_does_not_name() -> None:
     assert line.writes_protocol(Protocol(1, 7, None, ("new",))).ability is Ability.UNKNOWN
     assert line.reads_protocol(Protocol(9, 9)).ability is Ability.YES
     assert line.reads_protocol(Protocol(1, 7, None, ("new",))).ability is Ability.YES
-
-
-def test_no_goes_before_unknown_and_unknown_before_partly() -> None:
-    no, unknown, partly = (FeatureAnswer(each) for each in (Ability.NO, *_REST))
-    assert together([partly, unknown, no]).ability is Ability.NO
-    assert together([partly, unknown]).ability is Ability.UNKNOWN
-    assert together([partly, FeatureAnswer(Ability.YES)]).ability is Ability.PARTLY
-    assert together([]).ability is Ability.YES
-
-
-_REST = (Ability.UNKNOWN, Ability.PARTLY)
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from lakeferry.clients.client_lines import Ability, ClientLine, RedirectSupport
+from lakeferry.clients.client_lines import ClientLine, RedirectSupport
 from lakeferry.clients.known_lines import KNOWN_LINES, client_lines_of, line_of_writer
+from lakeferry.clients.verdicts import Ability
 from lakeferry.log.actions import Protocol
 from lakeferry.log.commit_writer import CommitWriter, KnownWriter
 from lakeferry.log.features import FEATURES, FeatureKind

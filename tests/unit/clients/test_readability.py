@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lakeferry.clients.client_lines import Ability
 from lakeferry.clients.readability import ReadableRow, readable_by
+from lakeferry.clients.verdicts import Ability
 from lakeferry.log.actions import Protocol
 
 VECTORS = Protocol(3, 7, ("deletionVectors",), ("deletionVectors", "checkpointProtection"))

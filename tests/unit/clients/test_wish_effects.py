@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from lakeferry.clients.client_lines import Ability
+from lakeferry.clients.verdicts import Ability
 from lakeferry.clients.wish_effects import (
     INSTALL,
     ClientEffects,

@@ -10,12 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakeferry.engine import RewritePlan
-from lakeferry.log import file_actions, properties, references
+from lakeferry.log import file_actions, references
 from lakeferry.log.actions import Metadata
 from lakeferry.log.commit import Transaction
 from lakeferry.log.conflicts import Conflict
 from lakeferry.log.lines import Lines
 from lakeferry.log.replay import Snapshot
+from lakeferry.log.tombstones import unexpired_tombstones
 from lakeferry.protection.drop_context import MAX_ATTEMPTS, DropContext, gave_up
 from lakeferry.protection.features.droppable_feature import DroppableFeature
 from lakeferry.protection.features.file_replacement import replace_files
@@ -67,10 +68,9 @@ def _bury_vectors(work: DropContext, snapshot: Snapshot) -> int:
     files that were removed within the retention.
     """
     now_ms = work.log.clock()
-    retention_ms = properties.deleted_file_retention_ms(snapshot.metadata.configuration)
     buried = snapshot.tombstones
-    recent = pc.greater(pc.fill_null(buried["deletionTimestamp"], 0), now_ms - retention_ms)
-    vectors = buried.filter(recent)["deletionVector"].combine_chunks()
+    recent = unexpired_tombstones(buried, snapshot.metadata, now_ms)
+    vectors = recent["deletionVector"].combine_chunks()
     found = references.vector_paths(vectors)
     missing = found.filter(pc.invert(pc.is_in(found, value_set=buried["path"].combine_chunks())))
     if not len(missing):
