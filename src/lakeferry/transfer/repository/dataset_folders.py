@@ -14,6 +14,10 @@ and then looks for holds (:meth:`DatasetFolders.check_push`). So at least one se
 change is refused, or the push is. A hold whose process was stopped changes nothing. After
 :data:`HOLD_LASTS_MS` anybody removes it, again by compare-and-swap, and a change whose hold was
 removed is refused.
+
+Garbage collection holds the folder of a deleted dataset while it empties it, and renews the hold
+(:meth:`HeldNames.renew`). So only one process deletes there, and none after the folder's name is
+free for a new dataset.
 """
 
 from __future__ import annotations
@@ -194,6 +198,18 @@ class HeldNames:
         self.table = table
         """The file when the hold was written; what is held hasn't changed since."""
 
+    def renew(self) -> None:
+        """Hold for another :data:`HOLD_LASTS_MS`, or raise ``TimedOut`` if the hold was removed."""
+
+        def renewed(table: FolderTable) -> FolderTable:
+            mine = table.held.get(self._key)
+            if mine is None:
+                raise _given_up()
+            begun_ms = self._folders.now_ms()
+            return table.with_hold(self._key, msgspec.structs.replace(mine, begun_ms=begun_ms))
+
+        self._folders.change(renewed)
+
     def decide(
         self,
         change: Callable[[FolderTable], FolderTable],
@@ -205,10 +221,7 @@ class HeldNames:
             if self._key not in table.held and is_made(table):
                 return table
             if self._key not in table.held:
-                raise TimedOut(
-                    "the change was given up",
-                    cause="it took too long, so others don't wait for it any more; nothing changed",
-                )
+                raise _given_up()
             return change(table).without_holds([self._key])
 
         self._folders.change(decided)
@@ -216,6 +229,13 @@ class HeldNames:
     def end(self) -> None:
         """End the hold without a change; nothing happens if it has ended."""
         self._folders.change(lambda table: table.without_holds([self._key]))
+
+
+def _given_up() -> TimedOut:
+    return TimedOut(
+        "the change was given up",
+        cause="it took too long, so others don't wait for it any more; nothing changed",
+    )
 
 
 class DatasetFolders:
@@ -233,6 +253,10 @@ class DatasetFolders:
         self._ticks = ticks
         self._lock = threading.Lock()
         self._known: tuple[float, FolderTable] | None = None
+
+    def now_ms(self) -> int:
+        """Return the time of day."""
+        return self._clock()
 
     def known(self) -> FolderTable:
         """Return the table as it was within the last :data:`FOLDERS_KNOWN_FOR_S`."""
@@ -314,11 +338,12 @@ class DatasetFolders:
             ended = [each for each, hold in table.held.items() if hold.has_ended(now_ms)]
             left = table.without_holds(ended)
             if any(hold.meets(texts, places) for hold in left.held.values()):
+                held_things = texts or places
                 raise CommitConflict(
-                    f"{' and '.join(texts)} can't be changed now",
+                    f"{' and '.join(held_things)} can't be changed now",
                     cause="another rename or deletion of it is under way",
                     remedy="try again when it has ended, in a minute at the latest",
-                    dataset_alias=texts[0],
+                    dataset_alias=held_things[0],
                 )
             return left.with_hold(key, mine)
 

@@ -42,6 +42,7 @@ from lakeferry.engine import (
     unobserved,
 )
 from lakeferry.errors import (
+    CommitConflict,
     CorruptLog,
     InvalidInput,
     ObjectNotFound,
@@ -56,8 +57,8 @@ from lakeferry.transfer.chain.hashes import Algorithm, Multihash
 from lakeferry.transfer.datasets.delta.delta_dataset import FIRST_PULL_CLAIM
 from lakeferry.transfer.datasets.odf import FOLDERS, OdfDataset
 from lakeferry.transfer.datasets.stored_chain import HEAD
-from lakeferry.transfer.repository.dataset_folders import DatasetFolders
-from lakeferry.transfer.repository.dataset_names import DELTA_LOG, OWN_FOLDER
+from lakeferry.transfer.repository.dataset_folders import DatasetFolders, DeletedDataset
+from lakeferry.transfer.repository.dataset_names import DELTA_LOG, OWN_FOLDER, DatasetName
 from lakeferry.transfer.repository.last_push import forget_push
 from lakeferry.transfer.repository.last_write import last_write
 from lakeferry.transfer.repository.needed_objects import (
@@ -171,10 +172,11 @@ class Collector:
         clock: Callable[[], int] = _now_ms,
         ticks: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Use a store; the current time is read once."""
+        """Use a store; the time by which things are old is read once."""
         self._store = store
         self._grace_ms = grace_ms
         self._dry_run = dry_run
+        self._clock = clock
         self._now_ms = clock()
         self._ticks = ticks
         self._records = Records(store)
@@ -308,21 +310,42 @@ class Collector:
         No name leads to their folders, and no push may begin there. But a table's folder can be
         written without the server: what was written after the deletion stays.
         """
-        folders = DatasetFolders(self._store)
+        folders = DatasetFolders(self._store, self._clock)
         for folder, dataset in folders.read().deleted.items():
             if self._now_ms - dataset.deleted_ms < self._grace_ms:
                 continue
-            written = last_write(self._store, folder)
-            if dataset.written and written and dataset.written.is_before(written):
-                self._tally.written.add(folder)
+            if self._dry_run:
+                self._empty(folder, dataset, lambda: None)
                 continue
-            # The log or the head goes first: what is left after a crash can't be read as a dataset.
-            for lead in (f"{folder}/{DELTA_LOG}/", f"{folder}/{HEAD}", f"{folder}/"):
-                self._delete_all(self._held(folder, lead))
-            if not self._dry_run:
-                self._store.prune(folder)
-                forget_push(self._store, folder)
-                folders.change(lambda table, folder=folder: table.emptied(folder))  # type: ignore[misc]
+            # Another run deletes there, or takes this one for dead, if the hold isn't ours.
+            with (
+                suppress(CommitConflict, TimedOut),
+                folders.hold((), (DatasetName(folder),)) as held,
+            ):
+                # Another run may have emptied the folder, which may be a new dataset's by now.
+                if held.table.deleted.get(folder) != dataset:
+                    continue
+                if self._empty(folder, dataset, held.renew):
+                    self._store.prune(folder)
+                    forget_push(self._store, folder)
+                    held.decide(
+                        lambda table, folder=folder: table.emptied(folder),  # type: ignore[misc]
+                        lambda table, folder=folder: folder not in table.deleted,  # type: ignore[misc]
+                    )
+
+    def _empty(self, folder: str, dataset: DeletedDataset, check: Callable[[], None]) -> bool:
+        """Delete what a deleted dataset's folder holds; return False if it has to stay.
+
+        ``check`` is called before each wave, and raises if another run has taken over.
+        """
+        written = last_write(self._store, folder)
+        if dataset.written and written and dataset.written.is_before(written):
+            self._tally.written.add(folder)
+            return False
+        # The log or the head goes first: what is left after a crash can't be read as a dataset.
+        for lead in (f"{folder}/{DELTA_LOG}/", f"{folder}/{HEAD}", f"{folder}/"):
+            self._delete_all(self._held(folder, lead), check)
+        return True
 
     def _held(self, folder: str, lead: str) -> Iterator[ObjectInfo]:
         """Yield what a dataset's folder holds; what its links lead to may be somebody else's."""
@@ -337,8 +360,9 @@ class Collector:
             if f"{name}/".startswith(lead):
                 yield self._info(name) or ObjectInfo(name, 0, 0)
 
-    def _delete_all(self, found: Iterator[ObjectInfo]) -> None:
+    def _delete_all(self, found: Iterator[ObjectInfo], check: Callable[[], None]) -> None:
         while wave := list(islice(found, WAVE)):
+            check()
             if not self._dry_run:
                 self._store.delete_many([info.path for info in wave])
             self._note(wave, Why.DELETED)

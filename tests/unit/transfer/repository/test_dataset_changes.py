@@ -50,6 +50,7 @@ from tests.unit.transfer.repository.test_garbage_collection import (
     HOUR_MS,
     below,
     chain,
+    later,
     plan,
     root,
     run,
@@ -491,10 +492,44 @@ class TestDelete:
             left = {path for path in store.objects if path.startswith("orders/")}
             # What is left of it can't be read as a dataset.
             assert left == whole or "orders/refs/head" not in left
-            run(store)
+            # The stopped run's hold has expired.
+            run(store, clock=later(store, 26 * HOUR_MS))
             assert others <= store.objects.keys()
             assert not [path for path in store.objects if path.startswith("orders/")]
             assert not DatasetFolders(store).read().deleted
+
+    def test_two_gcs_at_once_keep_what_is_pushed_to_the_free_name(self) -> None:
+        """One of them is slow, and deletes names that the push has put again meanwhile."""
+
+        def make() -> DictStore:
+            store = root(orders=chain("a"), sales=chain("b"))
+            changes(store).delete(OLD)
+            return store
+
+        def come_between(store: DictStore) -> None:
+            run(store)
+            folder = DatasetFolders(store).folder_for_push(OLD)
+            pushed.update(below(folder.text, chain("a")))
+            store.put_many(below(folder.text, chain("a")))
+
+        probe = make()
+        counting = FaultyStore(probe)
+        run(counting, probe)  # type: ignore[arg-type]
+        deletions = 0
+        for index, each in enumerate(counting.history):
+            store, pushed = make(), dict[str, bytes]()
+
+            def rule(call: StoreCall, at: int = index, store: DictStore = store) -> None:
+                if call.index == at:
+                    come_between(store)
+
+            run(FaultyStore(store, rule), store)  # type: ignore[arg-type]
+            deletions += each.verb == "DELETE"
+            assert pushed.items() <= store.objects.items()
+            run(store)
+            assert pushed.items() <= store.objects.items()
+            assert not DatasetFolders(store).read().deleted
+        assert deletions
 
     @pytest.mark.parametrize("seconds", [0, 1], ids=["in the same second", "later"])
     def test_gc_keeps_a_table_that_was_written_after_its_deletion(self, seconds: int) -> None:
