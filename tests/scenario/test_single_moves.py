@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 from pathlib import Path
 
 import pytest
@@ -20,6 +22,7 @@ from lakeferry.errors import (
 from lakeferry.fleet.fleet_states import FleetEvent, FleetState
 from lakeferry.fleet.inventory import FleetTable
 from lakeferry.fleet.job_changes import JobChanges, JobEnd
+from tests.support.forked import ForkedRun
 from tests.support.lake import Lake, on_disk
 from tests.unit.cli.program import environment
 
@@ -123,6 +126,43 @@ def test_a_failed_move_that_left_nothing_is_only_taken_out_of_the_plan(lake: Lak
     assert {each for each in before if "/lake/" in each} <= lake.tree().keys()
     (after,) = fleet.status().tables
     assert after.state is FleetState.FOUND
+
+
+@pytest.mark.parametrize("others", ["copying", "enabling", "frozen"])
+def test_what_somebody_else_does_with_the_table_isnt_cancelled(lake: Lake, others: str) -> None:
+    lake.make("old/t")
+    fleet = fleet_of(lake)
+    fleet.scan(lake.uri("old"))
+    fleet.plan(to=lake.uri("new"))
+    moments = {
+        "copying": "precopy/target/PUT/after",
+        "enabling": "tail/target/PUT_IF_ABSENT/before",
+    }
+    if others in moments:
+        places = [str(lake.folder / "old" / "t"), str(lake.folder / "elsewhere" / "t")]
+        with ForkedRun(
+            ["killed_move", "enable", *places, "--at", moments[others]],
+            cwd=lake.folder,
+            env={**os.environ, "PYTHONWARNINGS": "error"},
+            module="tests.support.killed_move",
+        ) as process:
+            assert process.wait(120.0).returncode == -signal.SIGKILL
+    else:
+        lake.done("redirect", "freeze", lake.uri("old/t"))
+    begun = lake.done("redirect", "status", lake.uri("old/t"))
+    assert (begun["unfinished"] is None) == (others != "copying")
+    fleet.run()
+    table = only_table(fleet)
+    assert table.state is FleetState.FAILED
+    assert table.job is not None
+    assert fleet.cancel(table.job.id) is None
+    assert lake.done("redirect", "status", lake.uri("old/t")) == begun
+    assert only_state(fleet) is FleetState.FOUND
+
+
+def only_state(fleet: lakeferry.Fleet) -> FleetState:
+    (table,) = fleet.status().tables
+    return table.state
 
 
 @pytest.mark.parametrize(

@@ -170,7 +170,7 @@ class _Recording:
             )
         elif row.job_state != FleetState.DONE.value:
             other = None
-            if not _same_target(row.target, survey.redirect_target):
+            if not same_target(row.target, survey.redirect_target):
                 message = f"the table was moved to {survey.redirect_target}, not to {row.target}"
                 code = "redirect_illegal_transition"
                 other = encoded({"code": code, "message": message, "remedy": None})
@@ -256,7 +256,11 @@ def _row(found: FoundTable, survey: TableSurvey, state: FleetState) -> dict[str,
     }
 
 
-def _same_target(planned: str, found: str | None) -> bool:
+def same_target(planned: str, found: str | None) -> bool:
+    """Return whether a table that is moving, or has moved, to ``found`` goes where it is planned.
+
+    Both are URIs, or names in a catalog.
+    """
     if found is None or planned == found:
         return found is not None
     with suppress(InvalidInput):

@@ -19,12 +19,13 @@ from lakeferry.errors import InvalidInput, LakeferryError, RedirectInProgress
 from lakeferry.fleet.fleet_database import FleetDatabase
 from lakeferry.fleet.fleet_states import FleetEvent
 from lakeferry.fleet.inventory import FleetJob
-from lakeferry.fleet.inventory_changes import InventoryChanges
+from lakeferry.fleet.inventory_changes import InventoryChanges, same_target
 from lakeferry.fleet.job_changes import JobChanges, JobEnd
 from lakeferry.fleet.records import FleetRecords
 from lakeferry.fleet.running import TableMover
 from lakeferry.redirect.outcome import Outcome
 from lakeferry.redirect.states import RedirectState
+from lakeferry.redirect.status import Status
 from lakeferry.storage.process_identity import this_process
 
 _LEASE_MS = 3_600_000
@@ -46,13 +47,12 @@ def resume_move(database: FleetDatabase, mover: TableMover, job_id: int) -> Move
 def cancel_move(database: FleetDatabase, redirects: Redirects, job_id: int) -> Outcome | None:
     """Undo the move of a job that failed or was stopped, and take its table out of the plan.
 
-    Returns ``None`` if the move had left nothing to undo.
+    Returns ``None`` if the move had left nothing to undo. Another move of the table isn't undone.
     """
     outcome: Outcome | None = None
     with _HeldJob(database, job_id) as held:
         job = held.job
-        status = redirects.status(job.source)
-        if status.unfinished is not None or status.state is RedirectState.ENABLING:
+        if _has_begun(redirects.status(job.source), job):
             undone = redirects.cancel(job.source)
             assert isinstance(undone, Outcome)
             outcome = undone
@@ -63,6 +63,18 @@ def cancel_move(database: FleetDatabase, redirects: Redirects, job_id: int) -> O
             remedy="'lakeferry fleet pause --stop-running' stops it; then cancel it again",
         )
     return outcome
+
+
+def _has_begun(status: Status, job: FleetJob) -> bool:
+    """Return whether a table's unfinished move is that of the job.
+
+    Somebody may have begun another move of the table, or have frozen it, which made the job fail.
+    """
+    if status.unfinished is not None:
+        return same_target(job.target, status.unfinished.target)
+    is_moving = status.state is RedirectState.ENABLING and not status.frozen
+    ends = (status.name, status.target)
+    return is_moving and any(same_target(job.target, each) for each in ends)
 
 
 class _HeldJob:
