@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 from functools import partial
 from pathlib import Path
 
@@ -65,8 +66,8 @@ def a_wrong_commit_that_was_copied_while_writers_wait_is_deleted(witness: Witnes
 
 
 @follows(
-    "withdrawal.py: find out which of the two is right; if it is the one at {}, delete {}, and run "
-    "the same command again: it copies the file back"
+    "withdrawal.py: find out which of the two is right; if it is {}, delete {}; if it is {}, copy "
+    "it over {}; then run the same command again: it compares both"
 )
 def a_file_that_came_back_wrong_is_deleted(witness: Witness) -> None:
     source = moved(witness)
@@ -77,10 +78,36 @@ def a_file_that_came_back_wrong_is_deleted(witness: Witness) -> None:
         disable = partial(witness.lake.table("t").redirect_disable, verify="full", engine="local")
         remedy = witness.raises(disable).remedy
     assert remedy is not None
-    (copy,) = shlex.split(remedy.partition("delete ")[2].rpartition(", and run")[0])
+    (copy,) = shlex.split(remedy.partition("delete ")[2].partition("; if it")[0])
     Path(local_path(copy)).unlink()
     witness.done(*words)
     assert delta_log(witness, "t").store.get("x.parquet") == b"the rows of x.parquet"
+
+
+@follows(
+    "withdrawal.py: find out which of the two is right; if it is {}, delete {}; if it is {}, copy "
+    "it over {}; then run the same command again: it compares both"
+)
+def a_file_that_the_target_has_damaged_is_taken_from_the_source(witness: Witness) -> None:
+    source = moved(witness)
+    home, away = delta_log(witness, "t").store, delta_log(witness, "n").store
+    damaged, lost = [each.path for each in home.list("part-")][:2]
+    right = home.get(damaged)
+    away.put(damaged, flipped(right))
+    # So all files are copied back that the source doesn't have.
+    home.delete_many([lost])
+    disable = partial(witness.lake.table("t").redirect_disable, verify="full", engine="local")
+    remedy = witness.raises(disable).remedy
+    assert remedy is not None
+    copy, original = (
+        local_path(shlex.split(each)[0])
+        for each in remedy.rpartition("if it is ")[2]
+        .partition("; then")[0]
+        .split(", copy it over ")
+    )
+    shutil.copy(copy, original)
+    witness.done("redirect", "disable", source, "--verify", "full")
+    assert home.get(damaged) == right
 
 
 @follows("log_file_copy.py: run the same command again: it writes the file again and compares it")

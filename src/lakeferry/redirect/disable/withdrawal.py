@@ -40,6 +40,7 @@ from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.states import RedirectState
 from lakeferry.storage.uris import shell_safe
 from lakeferry.table import DeltaLog
+from lakeferry.table.live_files import uri_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +91,10 @@ def copy_back(setting: Setting, engine: Engine, plan: CopyPlan) -> CopyTotals:
         copy_comparison.check_copies(setting, totals.compared, away, home, plan.rename)
     except HashMismatch as wrong:
         copy = shell_safe(str(wrong.fields["uri"]))
+        original = shell_safe(uri_of(away, str(wrong.fields["path"])))
         wrong.remedy = (
-            f"find out which of the two is right; if it is the one at {away}, delete {copy}, and "
-            "run the same command again: it copies the file back"
+            f"find out which of the two is right; if it is {original}, delete {copy}; if it is "
+            f"{copy}, copy it over {original}; then run the same command again: it compares both"
         )
         raise
     return totals
