@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from itertools import accumulate
 
 from lakeferry.log import paths
+from lakeferry.log.paths import LogFile, LogFileKind
+from lakeferry.log.segment import Listing, arrange
 from lakeferry.storage import ObjectInfo
 
 BARS = 60
@@ -49,14 +51,18 @@ class LogSummary:
 
 
 class ListedLog:
-    """The versions of a log as numbers, from one listing; kept only while a page is made."""
+    """A log, or a window of it, as numbers from one listing. It doesn't change."""
 
-    def __init__(self, entries: Iterable[ObjectInfo]) -> None:
-        """Read a listing of ``_delta_log``, which is sorted by name."""
-        self._versions, self._times = array("q"), array("q")
-        self._sizes = array("q")
-        checkpoints: dict[int, dict[str, int]] = {}
-        self.size_bytes = 0
+    def __init__(self, entries: Iterable[ObjectInfo], known: ListedLog | None = None) -> None:
+        """Read a listing of ``_delta_log``, which is sorted by name.
+
+        It goes on where ``known`` ends, if there is one; see :meth:`before`.
+        """
+        self._versions, self._times, self._sizes = array("q"), array("q"), array("q")
+        self._files: dict[int, list[LogFile]] = {}
+        if known is not None:
+            self._versions, self._times = known._versions[:], known._times[:]
+            self._sizes, self._files = known._sizes[:], dict(known._files)
         for entry in entries:
             name = entry.path
             if len(name) == _COMMIT_LENGTH and name.endswith(".json"):
@@ -65,23 +71,64 @@ class ListedLog:
                     self._versions.append(int(digits))
                     self._times.append(entry.modified_ms)
                     self._sizes.append(entry.size_bytes)
-                    self.size_bytes += entry.size_bytes
                 continue
             if ".checkpoint." not in name:
                 continue
             file = paths.parse(name, entry.size_bytes, entry.modified_ms)
             if file is not None:
-                self.size_bytes += file.size_bytes
-                kinds = checkpoints.setdefault(file.version, {})
-                kind = file.kind.value
-                # Of several parts, as many are needed as each of them says.
-                kinds[kind] = kinds.get(kind, file.parts) - 1
+                self._files.setdefault(file.version, []).append(file)
         self._checkpoints = {
-            version: next(kind for kind, missing in kinds.items() if missing <= 0)
-            for version, kinds in checkpoints.items()
-            if min(kinds.values()) <= 0
+            version: kind
+            for version, files in self._files.items()
+            if (kind := _complete_kind(files)) is not None
         }
         self._complete = sorted(self._checkpoints)
+
+    def __len__(self) -> int:
+        """Return how many commits there are."""
+        return len(self._versions)
+
+    @property
+    def newest(self) -> int | None:
+        """The newest version that has a commit or a complete checkpoint."""
+        ends = (*self._versions[-1:], *self._complete[-1:])
+        return max(ends) if ends else None
+
+    @property
+    def oldest_commit(self) -> ObjectInfo | None:
+        """The oldest commit, as it was listed."""
+        if not self._versions:
+            return None
+        return ObjectInfo(paths.commit(self._versions[0]), self._sizes[0], self._times[0])
+
+    def before(self, version: int) -> ListedLog:
+        """Return what is older than a version."""
+        end = bisect_left(self._versions, version)
+        older = ListedLog(())
+        older._versions, older._times = self._versions[:end], self._times[:end]
+        older._sizes = self._sizes[:end]
+        older._files = {each: files for each, files in self._files.items() if each < version}
+        return ListedLog((), older)
+
+    def has_before(self, version: int) -> bool:
+        """Return whether there is a commit before a version."""
+        return bool(self._versions) and self._versions[0] < version
+
+    def listing(self, since: int, until: int) -> Listing:
+        """Return commits and checkpoints of these versions as files, to choose from."""
+        rows = slice(bisect_left(self._versions, since), bisect_left(self._versions, until + 1))
+        commits = (
+            LogFile(
+                LogFileKind.COMMIT, each, paths.commit(each), each, size_bytes=size, modified_ms=ms
+            )
+            for each, size, ms in zip(
+                self._versions[rows], self._sizes[rows], self._times[rows], strict=True
+            )
+        )
+        checkpoints = (
+            file for each in self._files if since <= each <= until for file in self._files[each]
+        )
+        return arrange((*commits, *checkpoints), since)
 
     def checkpoint_kind(self, version: int) -> str | None:
         """Return the kind of a version's checkpoint, if it has a complete one."""
@@ -110,7 +157,8 @@ class ListedLog:
             newest,
             times[0] if times else None,
             times[-1] if times else None,
-            self.size_bytes,
+            sum(self._sizes)
+            + sum(each.size_bytes for files in self._files.values() for each in files),
             len(complete),
             complete[0] if complete else None,
             complete[-1] if complete else None,
@@ -137,3 +185,12 @@ class ListedLog:
                 checkpoints = ends[1] - ends[0]
             yield LogStretch(start, start + width, oldest, newest, high - low, checkpoints)
             low = high
+
+
+def _complete_kind(files: Iterable[LogFile]) -> str | None:
+    """Return the kind of a checkpoint all of whose parts are listed."""
+    missing: dict[str, int] = {}
+    for file in files:
+        # Of several parts, as many are needed as each of them says.
+        missing[file.kind.value] = missing.get(file.kind.value, file.parts) - 1
+    return next((kind for kind, count in missing.items() if count <= 0), None)

@@ -26,6 +26,8 @@ from lakeferry.api.live_file_counts import LiveFileCounts, LiveFileCountsCache
 from lakeferry.api.live_file_list import LiveFiles
 from lakeferry.api.located_table import Plan as Plan
 from lakeferry.api.located_table import WorkOptions, reads_both_ends
+from lakeferry.api.log_summary import LogSummary
+from lakeferry.api.log_summary_cache import LogSummaryCache
 from lakeferry.api.notebook_progress import progress_in_notebook
 from lakeferry.api.redirect_methods import RedirectMethods
 from lakeferry.api.table_timeline import TableTimeline, read_timeline
@@ -151,12 +153,22 @@ class Table(RedirectMethods, TransferMethods):
         """
         return read_timeline(DeltaLog(self._store, warn=self._warn), before)
 
+    def log_summary(self, cache: LogSummaryCache | None = None) -> LogSummary:
+        """Return the log in numbers, from its listing: commits and checkpoints over time.
+
+        ``cache`` keeps the listings of the last logs, and lists only what is new. Redirects aren't
+        followed.
+        """
+        kept = LogSummaryCache() if cache is None else cache
+        return kept.summary(DeltaLog(self._store, warn=self._warn))
+
     def live_file_counts(self, cache: LiveFileCountsCache | None = None) -> LiveFileCounts:
         """Return the live files of the newest version by size and by partition.
 
         ``cache`` keeps what was counted of the last versions. Redirects aren't followed.
         """
-        return (cache or LiveFileCountsCache(1)).of_newest(DeltaLog(self._store, warn=self._warn))
+        kept = LiveFileCountsCache(1) if cache is None else cache
+        return kept.of_newest(DeltaLog(self._store, warn=self._warn))
 
     def history(self, limit: int | None = None, *, follow: bool = True) -> History:
         """Return the commits that are still in the log, newest first."""

@@ -1,9 +1,11 @@
 """The timeline of a table: its versions by pages, the newest first, and what was in force.
 
-One listing gives the numbers of the whole log. Only the commits of one page are read, and what is
-needed to know the protocol before the first of them: a checksum file, or the part of a checkpoint
-that has no files and the commits since. So a page costs the same for ten commits and for a hundred
-thousand. What can't be known at that price is left out, and said.
+The newest checkpoint says where to look for the newest versions: only they are listed, or those
+around an older page. Only the commits of one page are read, and what is needed to know the protocol
+before the first of them: a checksum file, or the part of a checkpoint that has no files and the
+commits since. So a page costs the same for ten commits and for a hundred thousand. What can't be
+known at that price is left out, and said; :mod:`lakeferry.api.log_summary` has the numbers of the
+whole log.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from lakeferry.api.log_summary import ListedLog, LogSummary
+from lakeferry.api.log_summary_cache import list_log_window
 from lakeferry.errors import LakeferryError, ObjectNotFound, TableNotFound, UnsupportedFeature
 from lakeferry.log import paths, properties
 from lakeferry.log.actions import CommitInfo, Metadata, Protocol
@@ -67,7 +70,9 @@ class TableTimeline:
     """A page of versions, the newest first, and what is known of the whole table."""
 
     location: str
-    summary: LogSummary
+    newest_version: int
+    summary: LogSummary | None
+    """The whole log in numbers, if it was listed; else :meth:`.Table.log_summary` returns it."""
     newest: TableState | None
     """The newest version's protocol and metadata; ``None`` if it would take too many reads."""
     boundary: int | None
@@ -82,36 +87,62 @@ def read_timeline(
     log: DeltaLog, before: int | None = None, count: int = PAGE_COMMITS
 ) -> TableTimeline:
     """Return the newest versions of a table, or those right before a version."""
-    try:
-        listed = ListedLog(log.store.list(f"{paths.LOG_DIR}/", stop_before=paths.END_OF_VERSIONS))
-    except ObjectNotFound:
-        listed = ListedLog(())
-    summary = listed.summary()
-    if summary.newest is None and summary.newest_checkpoint is None:
+    recent, is_whole = _recent(log, count)
+    if recent.newest is None:
         raise TableNotFound(
             f"there is no table at {log.store.uri}", remedy="check the path", location=log.store.uri
         )
+    listed = recent
+    if not is_whole and before is not None:
+        listed, is_whole = _around(log, before, count)
     rows = listed.page(before, count)
     page = _PageReader(log, listed)
     versions, last = page.read(rows)
-    last_version = max(summary.newest or 0, summary.newest_checkpoint or 0)
-    newest = last if rows and rows[-1][0] == last_version else page.state(last_version)
+    is_newest = bool(rows) and rows[-1][0] == recent.newest
+    newest = last if is_newest else _PageReader(log, recent).state(recent.newest)
     boundary = None if newest is None else _boundary(newest)
     shown = [
         each if boundary is None or each.version >= boundary else _protected(each)
         for each in reversed(versions)
     ]
     first = rows[0][0] if rows else None
-    has_older = first is not None and summary.oldest is not None and first > summary.oldest
     return TableTimeline(
         log.store.uri,
-        summary,
+        recent.newest,
+        listed.summary() if is_whole else None,
         newest,
         boundary,
         tuple(shown),
         tuple(page.eras),
-        first if has_older else None,
+        first if first is not None and listed.has_before(first) else None,
     )
+
+
+def _recent(log: DeltaLog, count: int) -> tuple[ListedLog, bool]:
+    """List the newest versions; return them, and whether they are the whole log."""
+    hint = log.hint()
+    since = 0 if hint is None else max(hint.version - count - MOST_REPLAYED, 0)
+    if since and hint is not None:
+        found = list_log_window(log, since)
+        # A hint to a checkpoint that isn't there is ignored.
+        if found.checkpoint_before(hint.version) is not None and _is_enough(found, None, count):
+            return found, False
+    return list_log_window(log), True
+
+
+def _around(log: DeltaLog, before: int, count: int) -> tuple[ListedLog, bool]:
+    """List the versions of a page and those before it; all versions if that isn't enough."""
+    since = max(before - count - MOST_REPLAYED, 0)
+    found = list_log_window(log, since, before)
+    if since == 0 or _is_enough(found, before, count):
+        return found, False
+    return list_log_window(log), True
+
+
+def _is_enough(found: ListedLog, before: int | None, count: int) -> bool:
+    """Return whether a page is within a window, and the window says that there are older ones."""
+    rows = found.page(before, count)
+    return len(rows) == count and found.has_before(rows[0][0])
 
 
 class _PageReader:
@@ -133,7 +164,7 @@ class _PageReader:
             base = self._listed.checkpoint_before(version)
             if version - (-1 if base is None else base) > MOST_REPLAYED:
                 return None
-            listing = load.list_log(source, base or 0, version + 1)
+            listing = self._listed.listing(base or 0, version)
             return VersionReading(source, listing, listing.segment(version)).replayed_state()
         except LakeferryError:
             return None

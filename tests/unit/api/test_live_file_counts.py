@@ -1,12 +1,16 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from lakeferry.api import live_file_counts
 from lakeferry.api.live_file_counts import LiveFileCountsCache, count_live_files
+from lakeferry.api.table import Table
 from lakeferry.errors import LimitExceeded
 from lakeferry.table import DeltaLog
 from tests.support.history import Append, Checkpoint, Delete, DeleteRows, History, Layout
+from tests.unit.cli.program import make
 
 PARTITIONED = Layout(partitioned=True, deletion_vectors="u")
 
@@ -64,3 +68,10 @@ def test_statistics_are_kept_by_version_and_bounded() -> None:
     for store in stores:
         cache.of_newest(DeltaLog(store))
     assert len(cache) == 2
+
+
+def test_a_cache_that_is_empty_yet_is_used(tmp_path: Path) -> None:
+    cache = LiveFileCountsCache()
+    table = Table(str(make(History().then(Append(2)), tmp_path / "orders")))
+    first = table.live_file_counts(cache)
+    assert table.live_file_counts(cache) is first

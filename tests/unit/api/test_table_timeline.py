@@ -3,6 +3,7 @@ from __future__ import annotations
 import functools
 import json
 import tracemalloc
+from collections.abc import Iterator
 
 import pytest
 
@@ -14,6 +15,7 @@ from lakeferry.api.table_timeline import (
 )
 from lakeferry.errors import TableNotFound
 from lakeferry.log import paths
+from lakeferry.storage import ObjectInfo
 from lakeferry.table import DeltaLog
 from tests.support.history import (
     Append,
@@ -31,8 +33,21 @@ COMMITS = 100_000
 EVIL = "<script>alert(1)</script>"
 
 
+class CountingStore(DictStore):
+    """Counts the objects that it lists."""
+
+    listed = 0
+
+    def list(
+        self, prefix: str, *, start_after: str | None = None, stop_before: str | None = None
+    ) -> Iterator[ObjectInfo]:
+        for each in super().list(prefix, start_after=start_after, stop_before=stop_before):
+            self.listed += 1
+            yield each
+
+
 @functools.cache
-def long_log() -> DictStore:
+def long_log() -> CountingStore:
     """Return a log of 100,000 commits with a checkpoint after every thousandth."""
     past = History().then(Append(1), Checkpoint())
     objects = past.objects(with_data=False)
@@ -48,7 +63,7 @@ def long_log() -> DictStore:
     names[paths.classic_checkpoint(COMMITS - 60)] = checkpoint
     hint = {"version": COMMITS - 60, "size": 3}
     names[paths.LAST_CHECKPOINT] = json.dumps(hint).encode()
-    return DictStore(dict(sorted(names.items())))
+    return CountingStore(dict(sorted(names.items())))
 
 
 def timeline(past: History, before: int | None = None, count: int = PAGE_COMMITS) -> TableTimeline:
@@ -58,34 +73,60 @@ def timeline(past: History, before: int | None = None, count: int = PAGE_COMMITS
 def test_a_page_of_a_hundred_thousand_commits_costs_as_much_as_one_of_a_hundred() -> None:
     store = long_log()
     store.calls.reset()
+    store.listed = 0
     found = read_timeline(DeltaLog(store))
-    assert found.summary.commits == COMMITS
+    assert found.newest_version == COMMITS - 1
     assert [each.version for each in found.versions] == [*range(99_999, 99_949, -1)]
     assert found.newest is not None
     assert found.older == 99_950
-    # One listing for the numbers, one from the checkpoint before the page, and its commits.
-    assert store.calls["LIST"] == 2
+    # One listing from before the newest checkpoint on, and the commits of the page.
+    assert store.calls["LIST"] == 1
+    assert store.listed < 5 * PAGE_COMMITS
     assert store.calls["GET"] + store.calls["RANGE"] <= PAGE_COMMITS + 15
-    assert len(found.summary.stretches) <= 60
-    assert sum(each.commits for each in found.summary.stretches) == COMMITS
-    assert sum(each.checkpoints for each in found.summary.stretches) == 101
-    assert found.summary.checkpoints == 101
-    assert found.summary.is_gapless
+    assert found.summary is None
 
 
 def test_older_pages_are_read_when_they_are_asked_for() -> None:
     store = long_log()
     store.calls.reset()
+    store.listed = 0
     found = read_timeline(DeltaLog(store), 50_050)
     assert [each.version for each in found.versions] == [*range(50_049, 49_999, -1)]
     assert found.versions[-1].era == 0
     assert found.newest is not None
     assert store.calls["GET"] + store.calls["RANGE"] <= 2 * PAGE_COMMITS + 80
+    assert store.calls["LIST"] == 2
+    assert store.listed < 9 * PAGE_COMMITS
     last = read_timeline(DeltaLog(store), 20)
     assert last.older is None
     assert last.versions[-1].version == 0
     far = read_timeline(DeltaLog(store), 50_900)
     assert {each.era for each in far.versions} == {None}
+
+
+def test_a_log_without_its_first_commits_is_shown_to_its_oldest() -> None:
+    store = DictStore(dict(long_log().objects))
+    store.delete_many([paths.commit(version) for version in range(99_800)])
+    first = read_timeline(DeltaLog(store))
+    assert first.older == 99_950
+    page, versions = first, [each.version for each in first.versions]
+    while page.older is not None:
+        page = read_timeline(DeltaLog(store), page.older)
+        versions += [each.version for each in page.versions]
+    assert versions == [*range(99_999, 99_799, -1)]
+
+
+@pytest.mark.parametrize("hint", [b"{", b'{"version": 7}', b'{"version": 999999}', None])
+def test_a_wrong_hint_hides_no_version(hint: bytes | None) -> None:
+    """Not even one that names a version far from the end, or a checkpoint that isn't there."""
+    objects = dict(long_log().objects)
+    objects.pop(paths.LAST_CHECKPOINT)
+    if hint is not None:
+        objects[paths.LAST_CHECKPOINT] = hint
+    found = read_timeline(DeltaLog(DictStore(objects)))
+    assert [each.version for each in found.versions] == [*range(99_999, 99_949, -1)]
+    assert found.summary is not None
+    assert found.summary.commits == COMMITS
 
 
 def test_loading_it_again_and_again_keeps_nothing() -> None:

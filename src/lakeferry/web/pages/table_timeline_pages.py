@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from starlette.responses import Response
 
 from lakeferry.api.live_file_counts import LiveFileCountsCache, SizeClass
+from lakeferry.api.log_summary import LogSummary
+from lakeferry.api.log_summary_cache import LogSummaryCache
 from lakeferry.api.table import Table
 from lakeferry.api.version_readers import version_readers
 from lakeferry.errors import InvalidInput
@@ -19,6 +23,7 @@ _SHOWN_PROPERTIES = 100
 _LONGEST_VALUE = 300
 _LONGEST_PLACE = 2_000
 _STATISTICS = LiveFileCountsCache()
+_LOGS = LogSummaryCache()
 
 
 def tables(visit: Visit) -> Response:
@@ -32,23 +37,23 @@ def tables(visit: Visit) -> Response:
     shown = timeline.versions
     readers, reader_words = version_readers(timeline)
 
-    def page_before(version: int) -> str:
-        return visit.link("/tables", at=place, before=version)
-
+    span = (shown[-1].version, shown[0].version) if shown else None
     return visit.page(
         "table_timeline.html",
         title=place,
         place=place,
         timeline=timeline,
         before=before,
-        is_newest_page=bool(shown) and shown[0].version == timeline.summary.newest,
-        plot=table_plots.commit_plot(
-            timeline.summary,
-            timeline.boundary,
-            (shown[-1].version, shown[0].version) if shown else None,
-            page_before,
+        is_newest_page=bool(shown) and shown[0].version == timeline.newest_version,
+        page_before=_page_before(visit, place),
+        **_log_values(visit, place, timeline.summary, timeline.boundary, span),
+        log_link=visit.link(
+            "/tables/log",
+            at=place,
+            boundary=timeline.boundary,
+            oldest=None if span is None else span[0],
+            newest=None if span is None else span[1],
         ),
-        page_before=page_before,
         properties=[
             (name[:_LONGEST_VALUE], _shortened(value))
             for name, value in sorted(configuration.items())[:_SHOWN_PROPERTIES]
@@ -61,6 +66,42 @@ def tables(visit: Visit) -> Response:
             for words in (("history", place, "--no-follow"), ("inspect", place))
         ],
     )
+
+
+def table_log(visit: Visit) -> Response:
+    """Show a table's whole log over time; the page of versions loads it after itself."""
+    place, table = _asked_table(visit)
+    newest = visit.asked_number("newest", -1)
+    boundary = visit.asked_number("boundary", -1)
+    return visit.page(
+        "table_log.html",
+        title=f"Log of {place}",
+        place=place,
+        **_log_values(
+            visit,
+            place,
+            table.log_summary(_LOGS),
+            None if boundary < 0 else boundary,
+            None if newest < 0 else (visit.asked_number("oldest", 0), newest),
+        ),
+    )
+
+
+def _log_values(
+    visit: Visit,
+    place: str,
+    summary: LogSummary | None,
+    boundary: int | None,
+    shown: tuple[int, int] | None,
+) -> dict[str, object]:
+    """Return what the plot of a log needs; ``shown`` are the versions of the page."""
+    link = _page_before(visit, place)
+    plot = None if summary is None else table_plots.commit_plot(summary, boundary, shown, link)
+    return {"log": summary, "boundary": boundary, "plot": plot}
+
+
+def _page_before(visit: Visit, place: str) -> Callable[[int], str]:
+    return lambda version: visit.link("/tables", at=place, before=version)
 
 
 def table_files(visit: Visit) -> Response:
@@ -110,5 +151,9 @@ def _shortened(text: str) -> str:
 TABLES_PAGE = ConsolePage(
     "Tables",
     "/tables",
-    (page_at("/tables", tables), page_at("/tables/files", table_files)),
+    (
+        page_at("/tables", tables),
+        page_at("/tables/log", table_log),
+        page_at("/tables/files", table_files),
+    ),
 )
