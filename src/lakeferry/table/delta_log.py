@@ -209,13 +209,22 @@ class DeltaLog:
     ) -> list[Revision]:
         """Return the commits that weren't cleaned up, newest first.
 
-        ``newest`` is what was read of the newest version just before, if it was.
+        ``newest`` is what was read of the newest version just before, if it was. With a limit, no
+        older versions are listed than are returned.
         """
         known = self.newest() if newest is None else newest
-        if known.listing is not None and known.listing.since == 0:
+        since = 0 if limit is None else max(known.version - limit + 1, 0)
+        if known.listing is not None and _has_commits(known.listing, since, limit):
             with suppress(load.Vanished):
                 return self._history(limit, known, known.listing)
-        return _listing_anew(lambda: self._history(limit, known, self.listing()))
+
+        def attempt() -> list[Revision]:
+            listing = self._list(since)
+            if not _has_commits(listing, since, limit):
+                listing = self.listing()
+            return self._history(limit, known, listing)
+
+        return _listing_anew(attempt)
 
     def _history(
         self, limit: int | None, newest: VersionReading, listing: Listing
@@ -487,6 +496,13 @@ class DeltaLog:
             remedy="check the path",
             location=uri,
         )
+
+
+def _has_commits(listing: Listing, since: int, limit: int | None) -> bool:
+    """Return whether a listing has the newest ``limit`` commits, those from ``since`` on."""
+    if listing.since == 0:
+        return True
+    return limit is not None and listing.since <= since and len(listing.commits) >= limit
 
 
 def _listing_anew(read: Callable[[], Result]) -> Result:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 
 import pytest
 
@@ -14,6 +15,7 @@ from lakeferry.errors import (
     VersionNotAvailable,
 )
 from lakeferry.log import paths
+from lakeferry.storage import ObjectInfo
 from lakeferry.table import DeltaLog
 from tests.support.clock import DEFAULT_START_MS
 from tests.support.history import (
@@ -220,6 +222,35 @@ def test_history_is_newest_first() -> None:
     assert first.commit_info is not None
     assert first.commit_info.operation == "CREATE TABLE"
     assert len(DeltaLog(PAST.store()).history(2)) == 2
+
+
+@pytest.mark.parametrize(("limit", "lists"), [(3, 1), (4, 1), (20, 2), (34, 2), (90, 3), (None, 2)])
+def test_a_short_history_lists_no_older_versions(
+    monkeypatch: pytest.MonkeyPatch, limit: int | None, lists: int
+) -> None:
+    store = History().then(*[Append(1)] * 30, Checkpoint(), *[Append(1)] * 3).store()
+    whole = DeltaLog(store).history()
+    listed: list[str] = []
+    list_store = store.list
+
+    def watched(prefix: str, **window: str | None) -> Iterator[ObjectInfo]:
+        for each in list_store(prefix, **window):
+            listed.append(each.path)
+            yield each
+
+    monkeypatch.setattr(store, "list", watched)
+    store.calls.reset()
+    assert DeltaLog(store).history(limit) == whole[:limit]
+    assert store.calls["LIST"] <= lists
+    if limit is not None and 4 < limit < len(whole):
+        assert min(listed) == paths.commit(34 - limit)
+
+
+def test_a_history_of_a_log_with_gaps_is_as_long_as_was_asked() -> None:
+    store = History().then(*[Append(1)] * 30, Checkpoint(), *[Append(1)] * 3).store()
+    store.delete_many([paths.commit(version) for version in range(20, 27)])
+    versions = [each.version for each in DeltaLog(store).history(15)]
+    assert versions == [33, 32, 31, 30, 29, 28, 27, 19, 18, 17, 16, 15, 14, 13, 12]
 
 
 def test_what_a_commit_says_of_itself() -> None:
