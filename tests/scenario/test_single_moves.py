@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +21,7 @@ from lakeferry.errors import (
     RedirectInProgress,
     StorageUnavailable,
 )
+from lakeferry.fleet import single_moves
 from lakeferry.fleet.fleet_states import FleetEvent, FleetState
 from lakeferry.fleet.inventory import FleetTable
 from lakeferry.fleet.job_changes import JobChanges, JobEnd
@@ -192,6 +195,49 @@ def test_a_move_that_is_being_settled_is_begun_by_nobody_else(
     assert begun == [FleetState.RUNNING]
     (table,) = fleet_of(lake).status().tables
     assert table.state is ends
+
+
+@pytest.mark.parametrize("what", ["cancel", "resume"])
+def test_the_progress_of_a_move_that_is_settled_is_recorded(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """Pages show it as that of a run, and other processes see that it goes on."""
+    job_id = stopped_while_it_copied(lake)
+    seen: list[tuple[str | None, int | None, int | None]] = []
+    observed: list[str] = []
+    monkeypatch.setattr(single_moves, "_REPORT_S", 0.01)
+
+    def progress() -> tuple[str | None, int | None, int | None]:
+        job = only_table(fleet_of(lake)).job
+        assert job is not None
+        return job.step, job.done, job.total
+
+    def until(*wanted: object) -> None:
+        deadline = time.monotonic() + 60
+        while progress() != wanted:
+            assert time.monotonic() < deadline, progress()
+        seen.append(progress())
+
+    kind, name = (Redirects, "cancel") if what == "cancel" else (Mover, "move")
+    work = getattr(kind, name)
+
+    def slowly(self: Any, *given: Any) -> object:
+        until({"cancel": "cancelling", "resume": "resuming"}[what], 0, 0)
+        observe = self.setting.observer if what == "cancel" else given[1]
+        for done in (1, 2):
+            observe("copying files", done, 2)
+            until("copying files", done, 2)
+        return work(self, *given)
+
+    monkeypatch.setattr(kind, name, slowly)
+    fleet = lakeferry.Fleet(
+        environment=environment(lake.home), observer=lambda step, *_: observed.append(step)
+    )
+    getattr(fleet, what)(job_id)
+    assert len(seen) == 3
+    assert "copying files" in observed
+    steps = [e.detail["step"] for e in fleet.history(job_id=job_id) if e.kind == "step"]
+    assert "copying files" in steps
 
 
 def test_a_job_that_could_not_be_cancelled_says_why(

@@ -384,18 +384,15 @@ class Fleet:
     def resume(self, job_id: int) -> MovedTable:
         """Go on with the move of one job that failed or was stopped, outside of any run."""
         with self.database() as database, self._mover(None) as mover:
-            return resume_move(database, mover, job_id)
+            return resume_move(database, mover, job_id, self._observer)
 
     def cancel(self, job_id: int) -> Outcome | None:
         """Undo the move of one job that failed or was stopped, and take it out of the plan.
 
         Returns ``None`` if the move had left nothing to undo.
         """
-        redirects = Redirects(
-            self._places(), engine=self._engine, observer=self._observer, warn=self._warn
-        )
-        with self.database() as database, redirects:
-            return cancel_move(database, redirects, job_id)
+        with self.database() as database:
+            return cancel_move(database, self._redirects, job_id, self._observer)
 
     def status(self, query: TableQuery | None = None) -> FleetStatus:
         """Return the tables that a query asks for, by default all, as they are recorded."""
@@ -423,6 +420,9 @@ class Fleet:
 
     def _places(self) -> Places:
         return Places(self._storage_options, environment=self._environment, warn=self._warn)
+
+    def _redirects(self, observer: Observer) -> Redirects:
+        return Redirects(self._places(), engine=self._engine, observer=observer, warn=self._warn)
 
     def _catalog(self, kind: str) -> EditableCatalog:
         return open_catalog(kind, self._environment)

@@ -20,7 +20,6 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections import deque
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
@@ -33,7 +32,8 @@ from lakeferry.engine import Observer, unobserved
 from lakeferry.errors import CatalogUnavailable, Interrupted, LakeferryError, TableNotFound
 from lakeferry.fleet.fleet_states import FleetEvent, FleetState
 from lakeferry.fleet.inventory import FleetJob
-from lakeferry.fleet.job_changes import JobChanges, JobEnd, JobStep, RunState
+from lakeferry.fleet.job_changes import JobChanges, JobEnd, RunState
+from lakeferry.fleet.move_progress import MoveProgress
 from lakeferry.fleet.waves import RunWindow, choose_wave
 from lakeferry.storage.process_identity import this_process
 from lakeferry.storage.uris import same_place
@@ -46,8 +46,6 @@ _GATHER_S, _TICK_S = 0.25, 0.01
 """For how long a report waits for more ends, and how often it looks."""
 _PATIENCE_S = 30.0
 """How long a run that has nothing else to do waits for its database."""
-_STEPS = 1_000
-"""How many steps of one job are kept until they are recorded."""
 
 
 class TableMover(Protocol):
@@ -109,34 +107,12 @@ class FleetRun:
         }
 
 
-class _Running:
-    """One move and its progress, which its own threads report."""
+class _Running(MoveProgress):
+    """One move and its progress."""
 
     def __init__(self, job: FleetJob) -> None:
-        self.job = job
+        super().__init__(job, "waiting")
         self.has_begun = False
-        self._lock = threading.Lock()
-        self._step = "waiting"
-        self._done = self._total = 0
-        self._begun: deque[str] = deque(maxlen=_STEPS)
-
-    def observe(self, what: str, done: int, total: int) -> None:
-        with self._lock:
-            if what != self._step:
-                self._begun.append(what)
-            self._step, self._done, self._total = what, int(done), int(total)
-
-    def progress(self) -> JobStep:
-        return JobStep(
-            self.job.id, self.job.uri, self._step, self._done, self._total, self.new_steps()
-        )
-
-    def new_steps(self) -> tuple[str, ...]:
-        """Return the steps that began since the last call."""
-        with self._lock:
-            begun = tuple(self._begun)
-            self._begun.clear()
-            return begun
 
 
 @dataclass(slots=True)
