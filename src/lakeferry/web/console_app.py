@@ -97,7 +97,8 @@ def create_console_app(
 ) -> Starlette:
     """Return the application; the caller mounts it where ``console.base`` says."""
     console.pages = pages
-    gate = _Gate(console, sign_in, bounds or RequestBounds())
+    bounds = bounds or RequestBounds()
+    gate = _Gate(console, sign_in, bounds)
     routes: list[BaseRoute] = [
         Route("/", gate.home, methods=["GET"]),
         Route("/sign-in", gate.sign_in_page, methods=["GET"]),
@@ -113,7 +114,7 @@ def create_console_app(
     ]
     return Starlette(
         routes=routes,
-        middleware=[Middleware(SafeHeaders)],
+        middleware=[Middleware(SafeHeaders, origins=bounds.origins)],
         exception_handlers={HTTPException: gate.refuse_address},
     )
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 from collections.abc import Mapping
+from ipaddress import ip_address
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -31,9 +32,9 @@ _HEADERS = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
-    "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
 }
+_OPENER_POLICY = ("Cross-Origin-Opener-Policy", "same-origin")
 _LARGEST_FORM_BYTES = 256 << 10
 _MOST_FIELDS = 100
 _FORM_WITHIN_S = 15.0
@@ -44,9 +45,10 @@ _OURS = ("same-origin", "none")
 class SafeHeaders:
     """Wraps an application and gives each answer the headers that protect pages."""
 
-    def __init__(self, app: Any) -> None:
-        """Protect the answers of ``app``."""
+    def __init__(self, app: Any, origins: frozenset[str] = frozenset()) -> None:
+        """Protect the answers of ``app``, which browsers find at ``origins``."""
         self._app = app
+        self._origins = origins
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """Answer a request."""
@@ -56,10 +58,28 @@ class SafeHeaders:
                 headers = MutableHeaders(scope=message)
                 for name, value in _HEADERS.items():
                     headers[name] = value
+                if is_trustworthy(scope, self._origins):
+                    headers[_OPENER_POLICY[0]] = _OPENER_POLICY[1]
                 headers.setdefault("Cache-Control", "no-store")
             await send(message)
 
         await self._app(scope, receive, protected)
+
+
+def is_trustworthy(scope: Any, origins: frozenset[str]) -> bool:
+    """Return whether browsers heed ``Cross-Origin-Opener-Policy`` at the address of a request.
+
+    That is by HTTPS, which a proxy may speak for one of ``origins``, and on this machine. Elsewhere
+    they ignore it, and warn.
+    """
+    host = Headers(scope=scope).get("host", "").lower()
+    if scope.get("scheme") == "https" or f"https://{host}" in origins:
+        return True
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+        return name == "localhost" or name.endswith(".localhost") or ip_address(name).is_loopback
+    except ValueError:
+        return False
 
 
 def check_host(headers: Headers, hosts: frozenset[str]) -> None:

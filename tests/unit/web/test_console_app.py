@@ -271,6 +271,29 @@ class TestAnswers:
             if not path.startswith("/static"):
                 assert headers["cache-control"] == "no-store"
 
+    @pytest.mark.parametrize(
+        ("public", "asked", "is_sent"),
+        [
+            ("https://lake.example.com", "https://lake.example.com", True),
+            # A proxy speaks HTTPS for us.
+            ("https://lake.example.com", "http://lake.example.com", True),
+            ("http://lake.example.com", "http://lake.example.com", False),
+            ("http://10.0.0.1:8470", "http://10.0.0.1:8470", False),
+            ("http://127.0.0.1:8470", "http://127.0.0.1:8470", True),
+            ("http://127.0.0.1:8470", "http://localhost:8470", True),
+            ("http://[::1]:8470", "http://[::1]:8470", True),
+            ("http://10.0.0.1:8470", "http://localhost.evil:8470", False),
+        ],
+    )
+    def test_windows_are_kept_apart_where_browsers_heed_it(
+        self, tmp_path: Path, public: str, asked: str, is_sent: bool
+    ) -> None:
+        """Elsewhere they warn about the header on the page's console."""
+        server = ConsoleServer(tmp_path, url=public)
+        answer = TestClient(server.app, base_url=asked).get("/-/sign-in")
+        found = answer.headers.get("cross-origin-opener-policy")
+        assert found == ("same-origin" if is_sent else None)
+
     def test_pages_have_nothing_inline(self, tmp_path: Path) -> None:
         visitor = local_visitor(tmp_path)
         record(visitor.console, "file:///lake/orders", plans=True, problems=("bad",))
