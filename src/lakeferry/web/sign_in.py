@@ -86,7 +86,7 @@ class TokenSignIn:
             grant = self._tokens.check(session.token)
         except Unauthorized:
             return None
-        return Viewer.of_token(_name_of(session.token), grant, self._places)
+        return Viewer.of_token(self._tokens.label(session.token), grant, self._places)
 
     def admit(self, token: str) -> str:
         """Return the id of a new session, if the token is valid."""
@@ -94,11 +94,6 @@ class TokenSignIn:
             raise Unauthorized("Authentication token invalid")
         self._tokens.check(token)
         return self.sessions.begin(token)[0]
-
-
-def _name_of(token: str) -> str:
-    """Return the public part of a token, as ``token list`` shows it."""
-    return f"token {token.split('_')[1][:8]}"
 
 
 def console_session_of(sign_in: SignIn, cookies: Mapping[str, str]) -> ConsoleSession | None:

@@ -106,7 +106,16 @@ class TestServer:
         text = visitor.page("/fleet")
         assert token not in text
         assert token.split("_", 2)[2] not in text
-        assert token.split("_")[1][:8] in text
+        assert f"token {token.split('_')[1][:8]}, read only" in text
+
+    def test_a_token_with_a_name_is_called_by_it(self, server: ConsoleServer) -> None:
+        visitor = server.visitor()
+        visitor.get("/sign-in")
+        token = server.tokens.create(Scope.READ, name="<b>Ana")
+        assert visitor.post("/sign-in", token=token)[0] == 303
+        text = visitor.page("/fleet")
+        assert "&lt;b&gt;Ana, read only" in text
+        assert token.split("_")[1][:8] not in text
 
     def test_the_cookie_needs_no_https_without_it(self, tmp_path: Path) -> None:
         server = ConsoleServer(tmp_path, url="http://10.0.0.1:8470")

@@ -192,6 +192,12 @@ class Tokens:
             raise Unauthorized("Authentication token expired", expired=True)
         return record.grant
 
+    def label(self, token: str) -> str:
+        """Return the name of a token, or its public part; no request if it was checked just now."""
+        id_ = token_id(token) or ""
+        record = self._record(id_) if id_ else None
+        return f"token {id_[:8]}" if record is None or record.name is None else record.name
+
     def _record(self, id_: str) -> _Record | None:
         now = self._ticks()
         with self._lock:

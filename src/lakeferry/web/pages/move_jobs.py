@@ -129,10 +129,27 @@ def one_job(visit: Visit) -> Response:
         job=job,
         shown=shown,
         can_resume=job.state in MOVES_TO_SETTLE,
+        refused=_refused_work(visit, job),
         entries=[_entry(each) for each in newest],
         is_cut=len(newest) == _ENTRIES_SHOWN,
         command=command_line(("lakeferry", "fleet", "history", "--job", job.id)),
     )
+
+
+def _refused_work(visit: Visit, job: FleetJob) -> list[ConsoleWork]:
+    """Return what was asked for here and could not be done, where the job doesn't say it itself."""
+    told = (job.error or {}).get("message")
+    asked = (("resume", _resume_command(job)), ("cancel", _cancel_command(job)))
+    found = [(visit.console.work.newest(kind), command) for kind, command in asked]
+    return [
+        work
+        for work, command in found
+        if work is not None
+        and work.command == command
+        and work.error is not None
+        and work.error.get("message") != told
+        and job.state is not FleetState.DONE
+    ]
 
 
 def _entry(entry: FleetHistoryEntry) -> ShownEntry:

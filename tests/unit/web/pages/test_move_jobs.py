@@ -104,3 +104,8 @@ def test_a_job_that_does_not_stand_still_is_not_settled(visitor: Visitor) -> Non
     assert visitor.console.work.wait(10)
     assert work.error is not None
     assert work.error["code"] == "redirect_in_progress"
+    # Its page says why nothing has happened.
+    page = visitor.page("/jobs/1")
+    assert str(work.error["message"]) in page.replace("&#39;", "'")
+    assert "lakeferry fleet pause --stop-running" in page
+    assert str(work.error["message"]) not in visitor.page("/jobs/2").replace("&#39;", "'")
