@@ -1,8 +1,11 @@
 """Refuses to delete a table that a redirect leads to, or that has a redirect itself.
 
 Readers and writers of the old path would find nothing, and what was written since the move would be
-lost. Of a table that arrived by push or pull the log may name any place as its old path. Such a
-place isn't opened, so it isn't known then whether a path leads there.
+lost. The same holds for a table that was brought back by reference: its old path is an ordinary
+table again, and some of its files are still at the former target.
+
+Of a table that arrived by push or pull the log may name any place as its old path. Such a place
+isn't opened, so it isn't known then whether a path leads there.
 """
 
 from __future__ import annotations
@@ -15,8 +18,10 @@ from lakeferry.errors import (
     RedirectIllegalTransition,
     TableNotFound,
 )
-from lakeferry.redirect import lineage, read_entry, received_entries
+from lakeferry.redirect import lineage, owned_file_removal, read_entry, received_entries
+from lakeferry.redirect.disable import target_removal
 from lakeferry.redirect.enable import move_record
+from lakeferry.redirect.entry import Data, Redirect
 from lakeferry.redirect.old_paths import old_paths
 from lakeferry.storage.uris import same_place, shell_safe
 from lakeferry.table import DeltaLog
@@ -58,6 +63,8 @@ def _check(redirects: Redirects, log: DeltaLog) -> None:
                 "it moved before it was pushed here, or since: an old path may lead here"
             )
         return
+    if redirect is not None:
+        _check_not_referred_to(redirects, log, redirect)
     for path in old_paths(redirects.setting.log, log):
         if path.source is None:
             raise _undeletable(f"it has moved here, and {path.why}; the old path may lead here yet")
@@ -68,6 +75,20 @@ def _check(redirects: Redirects, log: DeltaLog) -> None:
                 "bring its rows back first: lakeferry redirect disable "
                 f"{shell_safe(path.source)}; or, {_ALL_THE_SAME}",
             )
+
+
+def _check_not_referred_to(redirects: Redirects, log: DeltaLog, lock: Redirect) -> None:
+    """Refuse a former target if the table that was brought back from it names files there."""
+    uri, journal = log.store.uri, lock.journal
+    by_reference = journal is not None and journal.returns is Data.REFERENCE
+    if not by_reference or lock.source is None or not lock.is_target(uri):
+        return
+    named = owned_file_removal.files_referred_to(redirects.setting.log(lock.source))
+    if target_removal.names_files_at(uri, named):
+        raise _undeletable(
+            f"{lock.source} was brought back by reference, and names files here: without them its "
+            "rows are lost"
+        )
 
 
 def _undeletable(cause: str, remedy: str = _ALL_THE_SAME) -> RedirectIllegalTransition:

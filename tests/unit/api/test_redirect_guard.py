@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,9 @@ from lakeferry.catalogs.places import Places
 from lakeferry.errors import RedirectIllegalTransition
 from lakeferry.redirect.received_entries import RECEIVED
 from lakeferry.storage import normalise, open_store
+from lakeferry.table import DeltaLog
 from tests.support.history import Append, History
+from tests.support.redirects import append
 from tests.unit.cli.program import make
 
 
@@ -47,6 +50,27 @@ def test_the_target_of_a_redirect_stays_until_the_redirect_has_ended(lake: Path)
     lakeferry.Table(str(lake / "old")).redirect_disable()
     check(lake / "root/t")
     check(lake / "old")
+
+
+def test_files_that_a_way_back_by_reference_needs_stay(tmp_path: Path) -> None:
+    source, target = tmp_path / "old", tmp_path / "root/t"
+    make(History().then(Append(2)), source)
+    table = lakeferry.Table(str(source))
+    table.redirect(str(target), data="reference", engine="local")
+    append(DeltaLog(open_store(str(target))), "since.parquet")
+    table.redirect_disable(data="reference", engine="local")
+    names = [each.rpartition("/")[2] for each in table.files().read_all()["path"].to_pylist()]
+    assert "since.parquet" in names
+    refused(target, "names files here: without them its rows are lost")
+    # Who brings everything back needs nothing there.
+    make(History().then(Append(2)), tmp_path / "other")
+    other = lakeferry.Table(str(tmp_path / "other"))
+    other.redirect(str(tmp_path / "root/u"), data="reference", engine="local")
+    append(DeltaLog(open_store(str(tmp_path / "root/u"))), "since.parquet")
+    other.redirect_disable(engine="local")
+    check(tmp_path / "root/u")
+    shutil.rmtree(source)
+    check(target)
 
 
 def test_an_old_path_that_is_gone_leads_nowhere(lake: Path) -> None:

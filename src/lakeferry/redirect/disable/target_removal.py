@@ -159,5 +159,9 @@ def _drop_managed(way: Withdrawal, managed: ManagedTarget) -> None:
 
 def refers_to_target(way: Withdrawal, named: pa.Array) -> bool:
     """Return whether the source's log (``named``) refers to files at the target."""
-    away = Relative(way.target.store.uri)
-    return bool(pc.any(pc.not_equal(away(named), named)).as_py())
+    return names_files_at(way.target.store.uri, named)
+
+
+def names_files_at(place: str, named: pa.Array) -> bool:
+    """Return whether paths of another table's log (``named``) lead to files at a place."""
+    return bool(pc.any(pc.not_equal(Relative(place)(named), named)).as_py())
