@@ -41,7 +41,6 @@ from lakeferry.log import file_identity
 from lakeferry.storage import OpenedObject, Store, StoreConfig
 from lakeferry.storage.byte_rate import ByteRate
 from lakeferry.storage.copy_way import CopyWay
-from lakeferry.storage.parallel_calls import concurrently
 from lakeferry.storage.store import REPLACED, StreamChunk
 from lakeferry.storage.uris import (
     container_and_name,
@@ -57,6 +56,7 @@ SMALL_COPY_BYTES = 8 * 1024 * 1024
 CHUNK_BYTES = 8 * 1024 * 1024
 CHUNKS_AT_ONCE = 4
 _LARGE_AT_ONCE = 2
+_LARGE_RANGES = _LARGE_AT_ONCE * CHUNKS_AT_ONCE
 OBJECTS_AT_ONCE = 16
 
 
@@ -174,7 +174,7 @@ class Hands:
         self._chunk_bytes = CHUNK_BYTES if rate is None else min(CHUNK_BYTES, rate.piece_bytes)
         self._large = threading.Semaphore(_LARGE_AT_ONCE)
         self._objects: ThreadPoolExecutor | None = None
-        self._chunks: ThreadPoolExecutor | None = None
+        self._fetches: ThreadPoolExecutor | None = None
         self._stack = ExitStack()
         self._ended = threading.Event()
 
@@ -182,7 +182,7 @@ class Hands:
         self._ended.clear()
         if self.parallel > 1:
             self._objects = self._pool(self.parallel, "lakeferry-object")
-            self._chunks = self._pool(_LARGE_AT_ONCE * CHUNKS_AT_ONCE, "lakeferry-chunk")
+            self._fetches = self._pool(max(self.parallel, _LARGE_RANGES), "lakeferry-fetch")
         return self
 
     def _pool(self, width: int, name: str) -> ThreadPoolExecutor:
@@ -194,7 +194,7 @@ class Hands:
         # After a failure, or Ctrl-C, a store may still copy a large object, which takes hours.
         self._ended.set()
         self._stack.close()
-        self._objects = self._chunks = None
+        self._objects = self._fetches = None
 
     def each(self, act: Callable[[_Item], Done], items: Iterable[_Item]) -> Iterator[Done]:
         """Yield the result of ``act`` for each item, in order; the first failure ends it."""
@@ -264,7 +264,8 @@ class Hands:
             return data if len(data) <= sizes[name] else None
 
         names = list(objects)
-        found = zip(names, concurrently(fetch, names), strict=True)
+        # One pool for all groups: else each would make its own connections to the source.
+        found = zip(names, _ahead(self._fetches, len(names), fetch, names), strict=True)
         fetched = {name: data for name, data in found if data is not None}
         target.put_many(fetched)
         return {name: Copied(len(data)) for name, data in fetched.items()}
@@ -320,7 +321,7 @@ class Hands:
             return _asked(lambda: opened.read(start, length))
 
         starts = range(0, opened.size_bytes, self._chunk_bytes)
-        for piece in _ahead(self._chunks, CHUNKS_AT_ONCE, fetch, starts):
+        for piece in _ahead(self._fetches, CHUNKS_AT_ONCE, fetch, starts):
             moved(len(piece))
             yield piece
         _asked(opened.check)

@@ -16,7 +16,6 @@ import ctypes
 import errno
 import fcntl
 import hashlib
-import mmap
 import os
 import re
 import secrets
@@ -24,6 +23,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 
 from lakeferry.errors import StorageUnavailable
+from lakeferry.storage.direct_writes import DIRECT_BYTES, write_bytes, write_directly
 from lakeferry.storage.process_identity import this_process
 from lakeferry.storage.store import StreamChunk
 
@@ -39,8 +39,7 @@ _NOT_OFFERED = frozenset(
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _RENAME_NOREPLACE = 1
-_ALIGNED_BYTES = 4096
-_PAGES_BYTES = 1 << 20
+_READ_AT_ONCE = 8 << 20
 _COPIED_AT_ONCE = 64 << 20
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _SYNC: Callable[[int], int] | None = getattr(_LIBC, "syncfs", None)
@@ -146,12 +145,19 @@ class OpenFolder:
                 raise
         return _rename_unless_taken(self.fd, temporary, name)
 
-    def write_named(self, chunks: Iterable[StreamChunk]) -> str:
-        """Write chunks to a new hidden file, sync it, and return its name."""
+    def write_named(self, chunks: Iterable[StreamChunk], size_bytes: int = 0) -> str:
+        """Write chunks to a new hidden file, sync it, and return its name.
+
+        With ``size_bytes``, large files are written directly to disk.
+        """
         name = _temporary_name()
         fd = self.open_hidden(name, os.O_WRONLY | os.O_EXCL)
         try:
-            _write_synced(fd, chunks)
+            if size_bytes >= DIRECT_BYTES:
+                write_directly(fd, chunks)
+                os.fsync(fd)
+            else:
+                _write_synced(fd, chunks)
         except BaseException:
             self.remove(name)
             raise
@@ -322,9 +328,6 @@ class KeptFile:
     def __init__(self, fd: int, name: str) -> None:
         self.fd = fd
         self.name = name
-        self._direct: int | None = None
-        # Such writes need whole pages, in the file and in memory.
-        self._pages = memoryview(mmap.mmap(-1, _PAGES_BYTES))
 
     @classmethod
     def open(cls, folder: OpenFolder, beside: str) -> KeptFile | None:
@@ -337,9 +340,7 @@ class KeptFile:
             # Its last writer may have renamed or deleted it.
             found, mine = os.stat(name, dir_fd=folder.fd), os.fstat(fd)
             if (found.st_dev, found.st_ino) == (mine.st_dev, mine.st_ino):
-                kept = cls(fd, name)
-                kept._direct = _opened_past_cache(folder.fd, name, fd)
-                return kept
+                return cls(fd, name)
         except OSError as error:
             if error.errno not in _NOT_OFFERED | {errno.EWOULDBLOCK, errno.ENOENT, errno.ENOLCK}:
                 os.close(fd)
@@ -348,59 +349,12 @@ class KeptFile:
         return None
 
     def write(self, data: bytes | bytearray) -> None:
-        """Write at the end."""
-        end = os.lseek(self.fd, 0, os.SEEK_END)
-        rest = memoryview(data)
-        if self._direct is not None and end % _ALIGNED_BYTES == 0:
-            rest = rest[self._write_past_cache(rest, end) :]
-            os.lseek(self.fd, 0, os.SEEK_END)
-        write_bytes(self.fd, rest)
-
-    def _write_past_cache(self, data: memoryview, at: int) -> int:
-        """Write bytes directly to disk as far as possible; return their number.
-
-        Large data would displace other data from the page cache, and would be copied again.
-        """
-        assert self._direct is not None
-        whole = len(data) // _ALIGNED_BYTES * _ALIGNED_BYTES
-        done = 0
-        while done < whole:
-            size = min(whole - done, len(self._pages))
-            self._pages[:size] = data[done : done + size]
-            try:
-                written = os.pwrite(self._direct, self._pages[:size], at + done)
-            except OSError as error:
-                if error.errno not in _NOT_OFFERED:
-                    raise
-                # The file system accepted O_DIRECT but the write failed: write normally.
-                os.close(self._direct)
-                self._direct = None
-                return done
-            done += written
-            if written % _ALIGNED_BYTES:
-                break
-        return done
+        """Write at the end, directly to disk where that works."""
+        write_directly(self.fd, (memoryview(data),), os.lseek(self.fd, 0, os.SEEK_END))
 
     def close(self) -> None:
         """Close and unlock the file, and keep it."""
         os.close(self.fd)
-        if self._direct is not None:
-            os.close(self._direct)
-            self._direct = None
-
-
-def _opened_past_cache(folder_fd: int, name: str, fd: int) -> int | None:
-    """Open a file again for direct writes to disk, if the file system supports it."""
-    flags = os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW
-    try:
-        direct = os.open(name, flags | os.O_DIRECT, dir_fd=folder_fd)
-    except (AttributeError, OSError):
-        return None
-    there, mine = os.fstat(direct), os.fstat(fd)
-    if (there.st_dev, there.st_ino) == (mine.st_dev, mine.st_ino):
-        return direct
-    os.close(direct)
-    return None
 
 
 def _rename_unless_taken(folder_fd: int, source: str, target: str) -> bool:
@@ -433,13 +387,6 @@ def _write_synced(fd: int, chunks: Iterable[StreamChunk]) -> None:
     os.fsync(fd)
 
 
-def write_bytes(fd: int, data: bytes | memoryview) -> None:
-    """Write all of ``data``."""
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(fd, rest) :]
-
-
 def copy_bytes(fd: int, new_fd: int, size_bytes: int, moved: Callable[[int], None]) -> None:
     """Copy bytes between two files in the kernel, which may share them instead of copying."""
     done = 0
@@ -457,7 +404,7 @@ def copy_bytes(fd: int, new_fd: int, size_bytes: int, moved: Callable[[int], Non
         # File systems refuse with errors of all kinds, and some copy nothing.
         if not count:
             os.lseek(new_fd, done, os.SEEK_SET)
-            chunk = os.pread(fd, min(_PAGES_BYTES * 8, length), done)
+            chunk = os.pread(fd, min(_READ_AT_ONCE, length), done)
             write_bytes(new_fd, chunk)
             count = len(chunk)
         if not count:

@@ -47,13 +47,13 @@ from lakeferry.errors import (
 )
 from lakeferry.storage.call_counts import Calls
 from lakeferry.storage.copy_way import ON_DISK, STREAMED, CopyRoute
+from lakeferry.storage.direct_writes import DIRECT_BYTES, write_bytes, write_directly
 from lakeferry.storage.local_durability import (
     KeptFile,
     OpenFolder,
     StagedFiles,
     remove_if_empty,
     sync_folder,
-    write_bytes,
 )
 from lakeferry.storage.local_errors import ABSENT_ERRORS, LocalErrors
 from lakeferry.storage.local_leftovers import drop_leftovers
@@ -155,7 +155,7 @@ class LocalStore(Store):
     def put(self, path: str, data: bytes) -> None:
         """Write beside the name, sync, and rename over it."""
         self.calls.add("PUT", path)
-        self._replace(path, lambda folder: folder.write_named((data,)))
+        self._replace(path, lambda folder: folder.write_named((data,), len(data)))
 
     def put_many(self, objects: Mapping[str, bytes]) -> None:
         """Write beside the names, sync once, and rename over them."""
@@ -171,7 +171,7 @@ class LocalStore(Store):
         """Write chunk by chunk beside the name, sync, and rename over it."""
         self.calls.add("PUT", path)
         whole = exactly(chunks, size_bytes, path)
-        self._replace(path, lambda folder: folder.write_named(whole))
+        self._replace(path, lambda folder: folder.write_named(whole, size_bytes))
 
     def put_stream_if_absent(
         self, path: str, chunks: Iterator[StreamChunk], size_bytes: int
@@ -183,7 +183,7 @@ class LocalStore(Store):
         if self._is_taken(path):
             return False
         with self._errors.writing(path), OpenFolder(parent) as folder:
-            temporary = folder.write_named(exactly(chunks, size_bytes, path))
+            temporary = folder.write_named(exactly(chunks, size_bytes, path), size_bytes)
             try:
                 folder.remove(_checksum_of(name), only_beside_nothing=name)
                 if not folder.claim(temporary, name):
@@ -453,7 +453,10 @@ def _chunks_of(fd: int) -> Iterator[bytes]:
 
 
 def _write_to(data: bytes, fd: int) -> None:
-    write_bytes(fd, data)
+    if len(data) >= DIRECT_BYTES:
+        write_directly(fd, (data,))
+    else:
+        write_bytes(fd, data)
 
 
 def _in_few_folders(paths: Iterable[str]) -> Iterator[list[str]]:
