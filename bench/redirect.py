@@ -31,8 +31,8 @@ from support.moves import waits, writing
 MANY, FEW = 20_000, 1_000
 BLOCKED = 1.5
 MILLION = 1_000_000
-DRIVER_MIB = 1_500
-"""For its Python process and its JVM together."""
+DRIVER_MIB = 1_500_000_000 / (1 << 20)
+"""1.5 GB for its Python process and its JVM together."""
 
 
 def blocked(argument: str) -> Callable[[], object]:

@@ -10,7 +10,8 @@ and sent to the target in order, as one stream; its digest is computed meanwhile
 copies only a few large objects at a time, so memory is bounded, whatever their sizes: with
 :data:`CHUNK_BYTES` of 8 MiB, at most 64 MiB of large and 128 MiB of small objects for each
 :class:`Hands`, of which a Spark task has one. A store that gets a stream in parts holds six of
-them (16 MiB each, up to 156 GiB) for each of two objects. No size in the log is relied on.
+them (16 MiB each, up to 156 GiB) for each of two objects; local disk takes one MiB for each object
+that is written. No size in the log is relied on.
 
 Under a limit of bytes per second, all bytes that this machine moves are waited for before they are
 read, in pieces of a second's worth. What the store copies itself isn't limited. Local files then

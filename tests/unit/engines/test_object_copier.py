@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -44,11 +45,12 @@ class TogetherStore(DictStore):
 
 
 class RememberedReads(DictStore):
-    """Knows how many bytes its callers have got at once."""
+    """Knows how many bytes its callers have got at once, and which threads they were."""
 
     def __init__(self, objects: Mapping[str, bytes]) -> None:
         super().__init__(objects, uri=OLD)
         self.longest = 0
+        self.threads: set[threading.Thread] = set()
 
     def get(self, path: str) -> bytes:
         data = super().get(path)
@@ -58,6 +60,7 @@ class RememberedReads(DictStore):
     def get_range(self, path: str, start: int, length: int) -> bytes:
         data = super().get_range(path, start, length)
         self.longest = max(self.longest, len(data))
+        self.threads.add(threading.current_thread())
         return data
 
 
@@ -309,3 +312,12 @@ def test_many_groups_are_compared_in_order() -> None:
     assert sorted(names()) == sorted(objects)
     second = copied(source, target, {name: len(data) for name, data in objects.items()}, "all")
     assert (second.objects, second.skipped) == (0, 700)
+
+
+def test_all_groups_share_the_requests_that_are_made_at_a_time() -> None:
+    objects = {f"{number:04}": b"%d" % number for number in range(2_000)}
+    source, target = RememberedReads(objects), TogetherStore()
+    copied(source, target, {name: len(data) for name, data in objects.items()})
+    assert target.objects == objects
+    assert len(target.together) == 8
+    assert len(source.threads) <= 8
