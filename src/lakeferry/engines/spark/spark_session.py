@@ -37,7 +37,7 @@ from lakeferry.engines.spark.spark_calls import ArrowFunction
 from lakeferry.engines.spark.tasks.counters import Counters, kept
 from lakeferry.errors import InvalidInput
 
-_PACKAGE = Path(__file__).resolve().parents[1]
+_PACKAGE = Path(__file__).resolve().parents[2]
 _LOG4J = """\
 rootLogger.level = warn
 rootLogger.appenderRef.out.ref = out

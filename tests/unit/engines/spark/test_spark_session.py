@@ -1,7 +1,11 @@
-"""How a limit of bytes per second is divided among the tasks of a cluster."""
+"""What executors are sent, and how a limit of bytes per second is divided among their tasks."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -61,3 +65,28 @@ def test_spark_reads_its_settings_in_any_case() -> None:
 
 def test_where_spark_does_not_say_it_all_tasks_may_run_at_once() -> None:
     assert session_of(None).at_once(300) == 300
+
+
+def test_executors_import_the_package_that_they_are_sent() -> None:
+    pytest.importorskip("pyspark")
+    from lakeferry.engines.spark import spark_session
+
+    sent: list[str] = []
+    context: Any = SimpleNamespace(applicationId="app-of-a-test", addPyFile=sent.append)
+    spark_session._send_package(context)
+    spark_session._send_package(context)
+    (archive,) = sent
+    program = (
+        "import lakeferry.engines.spark.tasks.counters as counters, lakeferry.storage as storage;"
+        "print(counters.__file__, storage.__file__)"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, "PYTHONPATH": archive},
+        cwd=Path(archive).parent,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    for file in told.stdout.split():
+        assert file.startswith(f"{archive}/lakeferry/")
