@@ -105,14 +105,10 @@ def __getattr__(name: str) -> object:
         return importlib.import_module("lakeferry.spark")
     if name not in _HOMES:
         raise AttributeError(f"module 'lakeferry' has no attribute {name!r}")
-    try:
-        value = getattr(importlib.import_module(_HOMES[name]), name)
-    except ImportError as missing:
-        from lakeferry.packages import package_at_fault
+    from lakeferry.packages import naming_missing_packages
 
-        if (fault := package_at_fault(missing)) is not None:
-            missing.add_note(f"remedy: {fault.remedy}")
-        raise
+    with naming_missing_packages():
+        value = getattr(importlib.import_module(_HOMES[name]), name)
     globals()[name] = value
     return value
 

@@ -7,10 +7,10 @@ one that isn't. What Lakeferry requires is read from its own metadata.
 
 from __future__ import annotations
 
-import importlib.metadata
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import zip_longest
 
@@ -56,9 +56,12 @@ def requirements() -> list[Requirement]:
 
     That is so on Spark's executors, which get its modules from the driver.
     """
+    # Imported late: it takes longer than all of this module, and is needed after a failure.
+    from importlib import metadata
+
     try:
-        lines = importlib.metadata.requires("lakeferry") or []
-    except importlib.metadata.PackageNotFoundError:
+        lines = metadata.requires("lakeferry") or []
+    except metadata.PackageNotFoundError:
         return []
     found = [match for line in lines if (match := _LINE.fullmatch(line)) and "[" not in line]
     return [Requirement(match[1].lower(), match[2].strip(), match[3]) for match in found]
@@ -96,6 +99,17 @@ def package_at_fault(error: Exception) -> PackageMissing | None:
     )
 
 
+@contextmanager
+def naming_missing_packages() -> Iterator[None]:
+    """Add a note to errors of imports: how to install the package that is missing."""
+    try:
+        yield
+    except ImportError as missing:
+        if (fault := package_at_fault(missing)) is not None:
+            missing.add_note(f"remedy: {fault.remedy}")
+        raise
+
+
 def _not_imported(error: ImportError) -> PackageMissing | None:
     module = (error.name or "").partition(".")[0]
     if module in ("", "lakeferry"):
@@ -120,9 +134,11 @@ def _not_imported(error: ImportError) -> PackageMissing | None:
 
 
 def _installed(package: str) -> str | None:
+    from importlib import metadata
+
     try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
         return None
 
 

@@ -23,7 +23,10 @@ import pytest
 
 import lakeferry
 from lakeferry.cli.app import COMMANDS
+from lakeferry.engines.spark.spark_versions import NEWEST_WITH_DELTA, SparkLine
 from lakeferry.packages import requirements
+from tests.matrix import environments
+from tests.support import components
 from tests.support.history import Append, Delete, History
 from tests.support.terminal import shown
 from tests.unit.cli.program import environment, make
@@ -111,23 +114,56 @@ def _plain(name: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
-    if given := os.environ.get("LAKEFERRY_INSTALLED"):
-        (site,) = Path(given).glob("lib/python*/site-packages")
-        return Installed(Path(given), site)
-    place = tmp_path_factory.mktemp("wheel")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this clone."""
+    place = tmp_path_factory.mktemp("dist")
+    _uv("build", "--wheel", "--out-dir", place)
+    (found,) = place.glob("*.whl")
+    return found
+
+
+def _install_beside(
+    wheel: Path, place: Path, python: Path, not_brought: tuple[str, ...]
+) -> Installed:
+    """Install a wheel alone, beside the packages of another environment that are brought."""
     folder, packages = place / "venv", place / "packages"
-    _uv("build", "--wheel", "--out-dir", place / "dist")
-    (wheel,) = (place / "dist").glob("*.whl")
-    _uv("venv", "--python", sys.executable, folder)
+    _uv("venv", "--python", python, folder)
     _uv("pip", "install", "--no-deps", "--python", folder / "bin/python", wheel)
     packages.mkdir()
-    for each in Path(pytest.__file__).resolve().parents[1].iterdir():
-        if not each.name.startswith(NOT_BROUGHT) and each.suffix != ".pth":
+    (brought,) = python.parents[1].glob("lib/python*/site-packages")
+    for each in brought.iterdir():
+        if not each.name.startswith(not_brought) and each.suffix != ".pth":
             (packages / each.name).symlink_to(each)
     (site,) = folder.glob("lib/python*/site-packages")
     (site / "dependencies.pth").write_text(f"{packages}\n")
     return Installed(folder, packages)
+
+
+@pytest.fixture(scope="module")
+def installed(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Installed:
+    if given := os.environ.get("LAKEFERRY_INSTALLED"):
+        (site,) = Path(given).glob("lib/python*/site-packages")
+        return Installed(Path(given), site)
+    wheel = request.getfixturevalue("wheel")
+    place = tmp_path_factory.mktemp("wheel")
+    return _install_beside(wheel, place, Path(sys.executable), NOT_BROUGHT)
+
+
+@pytest.fixture(
+    scope="module", params=[environments.OLDEST, NEWEST_WITH_DELTA], ids=lambda e: e.line
+)
+def on_cluster(
+    request: pytest.FixtureRequest, wheel: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Installed, SparkLine]:
+    """A cluster with its own Spark and Delta Lake, and with what Lakeferry depends on."""
+    line: SparkLine = request.param
+    if line is environments.OLDEST:
+        components.require("oldest-spark")
+    place = tmp_path_factory.mktemp(f"cluster-{line.line}")
+    python = environments.python_of(line)
+    return _install_beside(wheel, place, python, ("lakeferry", "__editable__")), line
 
 
 def test_every_file_of_the_package_is_installed(installed: Installed) -> None:
@@ -168,6 +204,46 @@ def test_without_the_extra_spark_says_how_to_get_it(installed: Installed, tmp_pa
     found = json.loads(installed.run("lakeferry", "doctor", "--json").stdout)["checks"]
     (pyspark,) = (check for check in found if check["name"] == "pyspark")
     assert "pip install 'lakeferry[spark]'" in pyspark["remedy"]
+
+
+def test_beside_a_clusters_own_spark_it_uses_that(
+    on_cluster: tuple[Installed, SparkLine], tmp_path: Path
+) -> None:
+    installed, line = on_cluster
+    checks = json.loads(installed.run("lakeferry", "doctor", "--json").stdout)["checks"]
+    found = {check["name"]: check for check in checks}
+    assert found["packages"]["ok"]
+    assert (found["pyspark"]["ok"], found["delta-spark"]["ok"]) == (True, True)
+    assert line.pyspark in found["pyspark"]["detail"]
+    assert str(line.delta) in found["delta-spark"]["detail"]
+    table = make(History().then(Append(3)), tmp_path / "orders")
+    inspected = installed.run("lakeferry", "inspect", table, "--json")
+    assert json.loads(inspected.stdout)["num_files"] == 3
+    # Every patch finds the method that it patches; no JVM is needed for that.
+    use = (
+        "from lakeferry.engines.spark import spark_calls, spark_engine\n"
+        "from lakeferry.spark import patches\n"
+        "print(spark_calls.spark_line().line, len(patches._patches()) > 40, spark_engine.__file__)"
+    )
+    told = installed.run("python", "-c", use)
+    assert told.stdout.split()[:2] == [line.line, "True"], told.stderr
+    assert told.stdout.split()[2].startswith(str(installed.folder))
+
+
+def test_beside_a_clusters_own_spark_it_names_the_package_that_is_missing(
+    on_cluster: tuple[Installed, SparkLine],
+) -> None:
+    installed, _ = on_cluster
+    use = "from pyspark.sql import SparkSession; import lakeferry; {}"
+    for package, call in (
+        ("msgspec", "lakeferry.spark.install(object.__new__(SparkSession))"),
+        ("obstore", "lakeferry.resolve('s3://bucket/orders')"),
+    ):
+        with installed.without(package):
+            told = installed.run("python", "-c", use.format(call))
+            assert told.returncode == 1
+            assert f"remedy: pip install '{package}" in told.stderr
+    assert installed.run("python", "-c", use.format("lakeferry.spark.install")).returncode == 0
 
 
 @pytest.mark.parametrize(

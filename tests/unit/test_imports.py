@@ -35,7 +35,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "readable": set(),
     "html_tables": {"readable"},
     "log": ERRORS,
-    "storage": ERRORS,
+    "storage": ERRORS | {"packages"},
     "table": ERRORS | {"log", "storage"},
     "engine": TABLE,
     "engines": TABLE | {"engine"},
@@ -97,6 +97,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     # Spark reads and writes tables by itself: all that it is told is where they are.
     "spark": ERRORS
     | {
+        "packages",
         "redirect.resolve",
         "storage",
         "engines.spark.spark_calls",

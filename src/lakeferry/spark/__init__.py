@@ -35,6 +35,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lakeferry.errors import InvalidInput
+from lakeferry.packages import naming_missing_packages
 
 if TYPE_CHECKING:
     from delta.tables import DeltaTable
@@ -110,6 +111,7 @@ def for_path(
     return table
 
 
+@naming_missing_packages()
 def install(session: SparkSession, *, storage_options: Mapping[str, str] | None = None) -> None:
     """Make a session follow redirects, until :func:`uninstall`.
 
@@ -142,6 +144,7 @@ def uninstall(session: SparkSession) -> None:
     patches.remove_client(session)
 
 
+@naming_missing_packages()
 def _client(spark: SparkSession, storage_options: Mapping[str, str] | None) -> SessionTables:
     if _is_connect(spark):
         from lakeferry.spark import connect_session

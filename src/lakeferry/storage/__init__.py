@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from lakeferry.packages import naming_missing_packages
 from lakeferry.storage.call_counts import Calls
 from lakeferry.storage.store import (
     ObjectInfo,
@@ -67,6 +68,7 @@ def open_config(config: StoreConfig) -> Store:
 
         return LakeFSStore(config, open_config)
     # Imported late: a command that stays on local disk needn't load the cloud clients.
-    from lakeferry.storage.objects import ObjectStore
+    with naming_missing_packages():
+        from lakeferry.storage.objects import ObjectStore
 
     return ObjectStore(config)
