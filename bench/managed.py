@@ -20,7 +20,7 @@
 
 Commits need a real server that sees this disk, and the connector's jars:
 
-    LAKEFERRY_UC_URL=http://127.0.0.1:8080 LAKEFERRY_UC_JARS=FOLDER python bench/managed.py
+    LAKEFERRY_UC_URL=http://127.0.0.1:8080 LAKEFERRY_UC_SPARK_JARS=FOLDER python bench/managed.py
 
 FOLDER has the jars of delta-spark and of ``unitycatalog-spark``. Without both variables that part
 is left out, and without the first one the others run against our own server for tests.
@@ -59,7 +59,7 @@ BLOCKED = 1.5
 CALLS, LISTINGS = 2, 1
 COMMITS = 1 / 0.9
 """How long a commit of ours may take, measured by one of Spark's: nine tenths of its rate."""
-JARS = "LAKEFERRY_UC_JARS"
+JARS = "LAKEFERRY_UC_SPARK_JARS"
 WARM_UP, ROUND = 5, 10
 
 

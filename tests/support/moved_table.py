@@ -47,6 +47,8 @@ LONG = History(LAYOUT).then(
     Append(1),
 )
 """Twelve versions, all of which can be read."""
+LONG_CUT = LONG.then(Clean())
+"""The same twelve versions without the log before the checkpoint: the newest seven can be read."""
 CUT = History(LAYOUT).then(Append(2), DeleteRows(1), Append(1), Checkpoint(), Append(1), Clean())
 """Only its newest two versions can be read."""
 

@@ -85,6 +85,8 @@ def test_the_address_may_have_the_path_of_the_api(unity: UnityServer) -> None:
 
 @pytest.mark.parametrize("token", [None, "wrong"])
 def test_a_token_that_nobody_knows_is_refused(unity: UnityServer, token: str | None) -> None:
+    if unity.token is None:
+        pytest.skip("the real server asks nobody for a token")
     with pytest.raises(Unauthorized, match="NotAuthorizedException") as refused:
         delta(replace(unity, token=token)).find(f"{unity.schema}.t")
     assert "UC_TOKEN" in str(refused.value.remedy)
