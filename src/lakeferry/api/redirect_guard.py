@@ -20,7 +20,7 @@ from lakeferry.errors import (
 )
 from lakeferry.redirect import lineage, owned_file_removal, read_entry, received_entries
 from lakeferry.redirect.disable import target_removal
-from lakeferry.redirect.enable import move_record
+from lakeferry.redirect.enable import move_record, target_claim
 from lakeferry.redirect.entry import Data, Redirect
 from lakeferry.redirect.old_paths import old_paths
 from lakeferry.storage.uris import same_place, shell_safe
@@ -30,10 +30,12 @@ _ALL_THE_SAME = "to delete the dataset all the same, add --force"
 
 
 def check_no_path_leads(places: Places, uri: str) -> None:
-    """Raise unless it is known that no redirect begins or ends at a table."""
+    """Raise unless it is known that no redirect begins or ends at a table, or is about to."""
     with Redirects(places) as redirects:
         try:
-            _check(redirects, redirects.setting.log(uri))
+            log = redirects.setting.log(uri)
+            _check_no_move_ends(log)
+            _check(redirects, log)
         except (TableNotFound, NotATable):
             return
         except RedirectIllegalTransition:
@@ -42,6 +44,18 @@ def check_no_path_leads(places: Places, uri: str) -> None:
             raise _undeletable(
                 f"whether a redirect leads there isn't known: {unreadable}"
             ) from unreadable
+
+
+def _check_no_move_ends(log: DeltaLog) -> None:
+    """Refuse a place that a move has claimed: it may have no table yet."""
+    claim = target_claim.read_claim(log.store)
+    if claim is None or received_entries.is_received(log.store):
+        return
+    raise _undeletable(
+        f"the move of {claim.source} to it isn't finished",
+        f"undo that first: lakeferry redirect cancel {shell_safe(claim.source)}; or, "
+        f"{_ALL_THE_SAME}",
+    )
 
 
 def _check(redirects: Redirects, log: DeltaLog) -> None:

@@ -18,6 +18,8 @@ LAST_CHECKPOINT = f"{LOG_DIR}/_last_checkpoint"
 SIDECAR_DIR = f"{LOG_DIR}/_sidecars"
 OWN_DIR = f"{LOG_DIR}/_lakeferry"
 """Lakeferry's own files beside a log; no engine looks there."""
+MOVE_CLAIM = f"{OWN_DIR}/claim.json"
+"""Marks a place to which a table is moving: :mod:`lakeferry.redirect.enable.target_claim`."""
 STAGED_DIR = f"{LOG_DIR}/_staged_commits"
 
 MAX_VERSION = 2**63 - 1

@@ -6,7 +6,10 @@ import shlex
 import subprocess
 from functools import partial
 
+import pytest
+
 import lakeferry
+from lakeferry.errors import Interrupted
 from lakeferry.storage import open_store
 from lakeferry.transfer.repository.dataset_names import DatasetName
 from lakeferry.transfer.repository.push_records import PushRecord
@@ -84,6 +87,7 @@ def a_dataset_gets_a_free_name(witness: Witness) -> None:
 @follows(
     "redirect_guard.py: bring its rows back first: lakeferry redirect disable {}; or, {}",
     "redirect_guard.py: end that first, with 'lakeferry redirect disable' or 'thaw'; or, {}",
+    "redirect_guard.py: undo that first: lakeferry redirect cancel {}; or, {}",
 )
 def a_table_that_a_redirect_leads_to_is_brought_back_first(witness: Witness) -> None:
     root = _root(witness, "frozen")
@@ -94,6 +98,19 @@ def a_table_that_a_redirect_leads_to_is_brought_back_first(witness: Witness) -> 
     command = told["remedy"].partition(": ")[2].partition(";")[0]
     witness.done(*shlex.split(command)[1:])
     witness.done("dataset", "delete", root, "orders")
+
+    witness.lake.make("other")
+
+    def stop(what: str, done: int, total: int) -> None:
+        if what == "copying data" and done == total:
+            raise Interrupted("interrupted")
+
+    move = partial(witness.lake.table("other").redirect, f"{root}/more", engine="local")
+    with pytest.raises(Interrupted):
+        move(observer=stop)
+    remedy = witness.refused("dataset", "delete", root, "more")["remedy"]
+    witness.done(*shlex.split(remedy.partition(": ")[2].partition("; or")[0])[1:])
+    assert witness.done("dataset", "delete", root, "more")["changed"] is False
 
     witness.done("redirect", "freeze", f"{root}/frozen")
     witness.refused("dataset", "delete", root, "frozen")

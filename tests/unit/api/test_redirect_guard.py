@@ -10,7 +10,7 @@ import pytest
 import lakeferry
 from lakeferry.api.redirect_guard import check_no_path_leads
 from lakeferry.catalogs.places import Places
-from lakeferry.errors import RedirectIllegalTransition
+from lakeferry.errors import Interrupted, RedirectIllegalTransition
 from lakeferry.redirect.received_entries import RECEIVED
 from lakeferry.storage import normalise, open_store
 from lakeferry.table import DeltaLog
@@ -70,6 +70,23 @@ def test_files_that_a_way_back_by_reference_needs_stay(tmp_path: Path) -> None:
     other.redirect_disable(engine="local")
     check(tmp_path / "root/u")
     shutil.rmtree(source)
+    check(target)
+
+
+def test_a_place_to_which_a_table_is_moving_stays(tmp_path: Path) -> None:
+    source, target = tmp_path / "old", tmp_path / "root/t"
+    make(History().then(Append(2)), source)
+    table = lakeferry.Table(str(source))
+
+    def stop(what: str, done: int, total: int) -> None:
+        if what == "copying data" and done == total:
+            raise Interrupted("interrupted")
+
+    with pytest.raises(Interrupted):
+        table.redirect(str(target), engine="local", observer=stop)
+    assert [each.name for each in (target / "_delta_log").iterdir()] == ["_lakeferry"]
+    refused(target, f"the move of {normalise(str(source))} to it isn't finished")
+    table.redirect_cancel()
     check(target)
 
 

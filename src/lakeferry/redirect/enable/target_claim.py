@@ -20,7 +20,7 @@ from lakeferry.storage import Store
 from lakeferry.storage.uris import same_place, shell_safe
 from lakeferry.table import DeltaLog
 
-CLAIM_FILE = f"{paths.OWN_DIR}/claim.json"
+CLAIM_FILE = paths.MOVE_CLAIM
 
 
 @dataclass(frozen=True, slots=True)

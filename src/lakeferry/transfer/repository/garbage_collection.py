@@ -49,6 +49,7 @@ from lakeferry.errors import (
     StorageError,
     TimedOut,
 )
+from lakeferry.log.paths import MOVE_CLAIM
 from lakeferry.storage import ObjectInfo, Store
 from lakeferry.storage.local_durability import PARTS_PREFIX, is_temporary
 from lakeferry.storage.parallel_calls import concurrently
@@ -73,6 +74,7 @@ from lakeferry.transfer.repository.push_records import Records, Sweep, is_push_c
 from lakeferry.transfer.repository.push_records import now_ms as _now_ms
 from lakeferry.transfer.repository.repository import (
     DAMAGED,
+    Repository,
     check_root,
     id_claims,
     is_name,
@@ -307,8 +309,8 @@ class Collector:
     def deleted(self) -> None:
         """Delete the objects of deleted datasets.
 
-        No name leads to their folders, and no push may begin there. But a table's folder can be
-        written without the server: what was written after the deletion stays.
+        No name leads to their folders, and no push may begin there. But a folder can be written
+        without the server: then everything in it stays.
         """
         folders = DatasetFolders(self._store, self._clock)
         for folder, dataset in folders.read().deleted.items():
@@ -338,14 +340,31 @@ class Collector:
 
         ``check`` is called before each wave, and raises if another run has taken over.
         """
-        written = last_write(self._store, folder)
-        if dataset.written and written and dataset.written.is_before(written):
+        if self._is_in_use(folder, dataset):
             self._tally.written.add(folder)
             return False
         # The log or the head goes first: what is left after a crash can't be read as a dataset.
         for lead in (f"{folder}/{DELTA_LOG}/", f"{folder}/{HEAD}", f"{folder}/"):
             self._delete_all(self._held(folder, lead), check)
         return True
+
+    def _is_in_use(self, folder: str, dataset: DeletedDataset) -> bool:
+        """Return whether somebody has written to a deleted dataset's folder, or is about to.
+
+        A table may move there, or be pulled there, without the server. Until it has a log, only a
+        mark tells so, and what was there when the dataset was deleted may have been such a mark.
+        """
+        written = last_write(self._store, folder)
+        if written is not None and (dataset.written is None or dataset.written.is_before(written)):
+            return True
+        if self._store.exists(f"{folder}/{MOVE_CLAIM}"):
+            return True
+        if written is None and is_push_claimed(self._store, folder, self._now_ms):
+            return True
+        if "/" in folder:
+            return False
+        inside = Repository(self._store).datasets_below(DatasetName(folder))
+        return next(inside, None) is not None
 
     def _held(self, folder: str, lead: str) -> Iterator[ObjectInfo]:
         """Yield what a dataset's folder holds; what its links lead to may be somebody else's."""

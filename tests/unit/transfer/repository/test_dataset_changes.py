@@ -21,11 +21,13 @@ from lakeferry.errors import (
     StorageUnavailable,
     TimedOut,
 )
+from lakeferry.log.paths import MOVE_CLAIM
 from lakeferry.storage import Store, open_store
 from lakeferry.storage.process_identity import this_process
 from lakeferry.table.delta_log import wall_clock
 from lakeferry.transfer.chain.hashes import Multihash
 from lakeferry.transfer.datasets.dataset import DatasetFormat
+from lakeferry.transfer.datasets.delta.delta_dataset import FIRST_PULL_CLAIM
 from lakeferry.transfer.datasets.odf import OdfDataset
 from lakeferry.transfer.repository import dataset_folders
 from lakeferry.transfer.repository.dataset_changes import DatasetChanges
@@ -561,6 +563,31 @@ class TestDelete:
             store.put(path, data)
         assert run(store).written == ("orders",)
         assert "orders/_delta_log/00000000000000000000.json" in store.objects
+
+    @pytest.mark.parametrize("mark", [MOVE_CLAIM, FIRST_PULL_CLAIM])
+    def test_gc_keeps_a_table_that_comes_without_the_server(self, mark: str) -> None:
+        """Whoever deletes what looks like a dataset may not see that a table is about to come."""
+        store = DictStore({f"orders/{mark}": this_process().encode(), "orders/part-0": b"1"})
+        assert changes(store).delete(OLD).changed
+        assert DatasetFolders(store).read().deleted["orders"].written is None
+        soon = later(store, 1)
+        copied = dict(store.objects)
+        freed = run(store, clock=soon, grace_ms=0)
+        assert (freed.deleted, freed.written) == ((), ("orders",))
+        assert copied.items() <= store.objects.items()
+        table = below("orders", History().then(Append(2)).objects())
+        store.put_many(table)
+        store.delete_many([f"orders/{mark}"])
+        assert run(store).written == ("orders",)
+        assert table.items() <= store.objects.items()
+
+    def test_gc_keeps_a_table_inside_of_a_deleted_dataset(self) -> None:
+        store = root(orders=chain("a"))
+        assert changes(store).delete(OLD).changed
+        table = below("orders/new", History().then(Append(1)).objects())
+        store.put_many(table)
+        assert run(store).written == ("orders",)
+        assert table.items() <= store.objects.items()
 
     def test_gc_frees_a_table_that_was_pulled_after_its_deletion(self) -> None:
         store = root(orders=History().then(Append(1)).objects())
