@@ -54,6 +54,8 @@ MOST_RENAMED = 10_000
 FOLDERS_KNOWN_FOR_S = 0.5
 """How long a server uses what it read; pushes and changes always read again."""
 HOLD_LASTS_MS = 60_000
+NAME_HELD = "name_held"
+"""The reason in errors that another process's change is in the way, or has come first."""
 _ATTEMPTS = 100
 _LONGEST_FOLDER = 80
 
@@ -235,6 +237,7 @@ def _given_up() -> TimedOut:
     return TimedOut(
         "the change was given up",
         cause="it took too long, so others don't wait for it any more; nothing changed",
+        reason=NAME_HELD,
     )
 
 
@@ -344,6 +347,7 @@ class DatasetFolders:
                     cause="another rename or deletion of it is under way",
                     remedy="try again when it has ended, in a minute at the latest",
                     dataset_alias=held_things[0],
+                    reason=NAME_HELD,
                 )
             return left.with_hold(key, mine)
 

@@ -58,7 +58,11 @@ from lakeferry.transfer.chain.hashes import Algorithm, Multihash
 from lakeferry.transfer.datasets.delta.delta_dataset import FIRST_PULL_CLAIM
 from lakeferry.transfer.datasets.odf import FOLDERS, OdfDataset
 from lakeferry.transfer.datasets.stored_chain import HEAD
-from lakeferry.transfer.repository.dataset_folders import DatasetFolders, DeletedDataset
+from lakeferry.transfer.repository.dataset_folders import (
+    NAME_HELD,
+    DatasetFolders,
+    DeletedDataset,
+)
 from lakeferry.transfer.repository.dataset_names import DELTA_LOG, OWN_FOLDER, DatasetName
 from lakeferry.transfer.repository.last_push import forget_push
 from lakeferry.transfer.repository.last_write import last_write
@@ -319,21 +323,26 @@ class Collector:
             if self._dry_run:
                 self._empty(folder, dataset, lambda: None)
                 continue
-            # Another run deletes there, or takes this one for dead, if the hold isn't ours.
-            with (
-                suppress(CommitConflict, TimedOut),
-                folders.hold((), (DatasetName(folder),)) as held,
-            ):
-                # Another run may have emptied the folder, which may be a new dataset's by now.
-                if held.table.deleted.get(folder) != dataset:
-                    continue
-                if self._empty(folder, dataset, held.renew):
-                    self._store.prune(folder)
-                    forget_push(self._store, folder)
-                    held.decide(
-                        lambda table, folder=folder: table.emptied(folder),  # type: ignore[misc]
-                        lambda table, folder=folder: folder not in table.deleted,  # type: ignore[misc]
-                    )
+            try:
+                self._empty_alone(folders, folder, dataset)
+            except (CommitConflict, TimedOut) as held:
+                # Another run deletes there, or took this one for dead, and goes on with it.
+                if held.fields.get("reason") != NAME_HELD:
+                    raise
+
+    def _empty_alone(self, folders: DatasetFolders, folder: str, dataset: DeletedDataset) -> None:
+        """Empty a deleted dataset's folder, while no other run does."""
+        with folders.hold((), (DatasetName(folder),)) as held:
+            # Another run may have emptied the folder, which may be a new dataset's by now.
+            if held.table.deleted.get(folder) != dataset:
+                return
+            if self._empty(folder, dataset, held.renew):
+                self._store.prune(folder)
+                forget_push(self._store, folder)
+                held.decide(
+                    lambda table: table.emptied(folder),
+                    lambda table: folder not in table.deleted,
+                )
 
     def _empty(self, folder: str, dataset: DeletedDataset, check: Callable[[], None]) -> bool:
         """Delete what a deleted dataset's folder holds; return False if it has to stay.
