@@ -186,6 +186,12 @@ def listening(browser: Browser) -> Iterator[list[str]]:
         answer.close()
 
 
+def test_a_setting_that_is_no_database_is_told_at_the_start(lake: Lake) -> None:
+    ended = run("ui", "--json", home=lake.home, variables={"LAKEFERRY_SQL_URL": "nonsense"})
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.error["message"] == "LAKEFERRY_SQL_URL isn't a URL of a database"
+
+
 def test_the_console_of_one_is_closed_to_the_other(lake: Lake, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     with local(lake.home) as one, local(tmp_path / "other") as two:

@@ -210,6 +210,8 @@ def test_the_progress_of_a_move_that_is_settled_is_recorded(
     def progress() -> tuple[str | None, int | None, int | None]:
         job = only_table(fleet_of(lake)).job
         assert job is not None
+        # How it ended before isn't said of it any more.
+        assert (job.error, job.ended_ms) == (None, None)
         return job.step, job.done, job.total
 
     def until(*wanted: object) -> None:

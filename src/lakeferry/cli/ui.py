@@ -47,6 +47,8 @@ def ui(session: Session, port: int, engine: str | None, storage_options: Mapping
     log_to_stderr(None)
     with listen(UI_HOST, port) as listener, terminable():
         console, app, url = local_console(settings, listener.getsockname()[1])
+        # A wrong setting is told here, and not by every page. No connection is opened.
+        _ = console.database
         server = RunningServer(listener, app, console=console)
         try:
             server.start()

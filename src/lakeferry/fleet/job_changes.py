@@ -135,7 +135,9 @@ class JobChanges:
             state = connection.execute(sa.select(_J.state).where(_J.id == job_id)).scalar()
             if state not in state_values(MOVES_TO_SETTLE):
                 return None
-            _move_state(connection, [job_id], FleetEvent.QUEUE)
+            _move_state(
+                connection, [job_id], FleetEvent.QUEUE, error=None, outcome=None, ended_ms=None
+            )
             return _take(connection, [job_id], holder, lease_ms)[0]
 
     def report(

@@ -241,7 +241,7 @@ def listen(host: str, port: int) -> socket.socket:
         raise InvalidInput(
             f"can't listen on port {port} of {host!r}",
             cause=getattr(failed, "strerror", None) or str(failed),
-            remedy="choose another --port or --host; port 0 chooses a free one",
+            remedy="choose another --port or address; port 0 chooses a free one",
             host=host,
             port=port,
         ) from failed

@@ -132,7 +132,7 @@ retried(
 
 @follows(
     "running_server.py: choose 1s to 7d",
-    "running_server.py: choose another --port or --host; port 0 chooses a free one",
+    "running_server.py: choose another --port or address; port 0 chooses a free one",
 )
 def a_server_is_started_with_a_life_of_urls_and_a_port_that_are_possible(witness: Witness) -> None:
     root, taken = witness.lake.uri("server"), witness.server.url.rpartition(":")[2]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from starlette.responses import Response
 
@@ -93,7 +94,7 @@ def _log_values(
     summary: LogSummary | None,
     boundary: int | None,
     shown: tuple[int, int] | None,
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """Return what the plot of a log needs; ``shown`` are the versions of the page."""
     link = _page_before(visit, place)
     plot = None if summary is None else table_plots.commit_plot(summary, boundary, shown, link)
@@ -115,10 +116,17 @@ def table_files(visit: Visit) -> Response:
         found=found,
         bar=table_plots.share_bar,
         class_name=class_name,
+        classes=used_classes(found.classes),
         most_files=max(each.files for each in found.classes),
         most_bytes=max((each.size_bytes for each in found.partitions), default=0),
         command=command_line(("lakeferry", "files", place, "--no-follow")),
     )
+
+
+def used_classes(classes: Sequence[SizeClass]) -> Sequence[SizeClass]:
+    """Return the classes of sizes from the first one that has files to the last."""
+    used = [number for number, each in enumerate(classes) if each.files]
+    return classes[used[0] : used[-1] + 1] if used else ()
 
 
 def class_name(size_class: SizeClass) -> str:

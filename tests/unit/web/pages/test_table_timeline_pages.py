@@ -93,6 +93,7 @@ def test_a_table_is_shown_with_its_versions_properties_and_command(
     files = Seen(visitor.get(at(place, "/-/tables/files")).text).text
     assert "18 files" in files
     assert "up to 64.0 KiB" in files
+    assert "64.0 KiB to 256.0 KiB" not in files, "none is larger"
     assert "=null" in files
 
 
