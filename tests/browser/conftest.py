@@ -9,12 +9,15 @@ from typing import Any, Literal
 
 import pytest
 
+from lakeferry.storage import Store
 from tests.support import components
 from tests.support.browser import NARROW, WIDE, Browser, Page, Visitor, chromium
+from tests.support.small_png import small_png
 
 ROOT = Path(__file__).resolve().parents[2]
 PICTURES = ROOT / "build" / "pictures"
 DOCUMENTED = ROOT / "docs" / "images"
+_DOCUMENTED_WIDTH = 1_120
 NewVisitor = Callable[..., Visitor]
 
 
@@ -83,10 +86,19 @@ class Album:
         page.screenshot(path=self.folder / f"{name}-narrow.png", full_page=True)
         page.set_viewport_size(WIDE)
 
-    def document(self, page: Page, name: str) -> None:
-        """Renew the picture ``console-NAME.png`` of the documentation, if that was asked for."""
-        if self.documented is not None:
-            page.screenshot(path=self.documented / f"console-{name}.png")
+    def document(self, page: Page, name: str, height: int = WIDE["height"]) -> None:
+        """Renew the picture ``console-NAME.png`` of the documentation, if that was asked for.
+
+        It is the upper part of the page. The place of this machine's database isn't in it.
+        """
+        if self.documented is None:
+            return
+        page.set_viewport_size({"width": _DOCUMENTED_WIDTH, "height": height})
+        page.evaluate("scrollTo(0, 0); document.querySelector('footer').hidden = true")
+        picture = page.screenshot(caret="hide", animations="disabled")
+        (self.documented / f"console-{name}.png").write_bytes(small_png(picture))
+        page.evaluate("document.querySelector('footer').hidden = false")
+        page.set_viewport_size(WIDE)
 
 
 @pytest.fixture(scope="session")
@@ -97,3 +109,10 @@ def album(pytestconfig: pytest.Config) -> Album:
     if renews:
         DOCUMENTED.mkdir(exist_ok=True)
     return Album(PICTURES, DOCUMENTED if renews else None)
+
+
+def copy_up(folder: Path, store: Store) -> None:
+    """Put the files of a folder into a store, under the same names."""
+    for file in sorted(folder.rglob("*")):
+        if file.is_file():
+            store.put(file.relative_to(folder).as_posix(), file.read_bytes())

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
 
-from tests.browser.conftest import Album
+from lakeferry.storage import open_store
+from tests.browser.conftest import Album, copy_up
 from tests.support.browser import Page, Visitor
 from tests.support.console_process import ConsoleProcess, console_process
 from tests.support.page_checks import check_view, press
+from tests.support.servers import S3Server
 from tests.support.small_tables import ROWS_OF_FILE, SmallTable, table_ids
 from tests.unit.cli.program import run
 
@@ -20,27 +21,34 @@ NAMES = ("sales/orders", "sales/returns", "web/clicks", "web/sessions", "finance
 
 
 @pytest.fixture(scope="module")
-def console(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConsoleProcess]:
+def console(
+    tmp_path_factory: pytest.TempPathFactory, versitygw: S3Server
+) -> Iterator[ConsoleProcess]:
     """A console whose fleet has tables in most states: moved, failed, planned, with problems."""
     folder = tmp_path_factory.mktemp("views")
-    home, old, new = folder / "home", folder / "lake/old", folder / "lake/new"
+    home, tables = folder / "home", folder / "tables"
     home.mkdir()
     for number, name in enumerate(NAMES):
-        SmallTable(3 + number, filler_bytes=1 << (10 + 2 * number)).write(old / name)
-    broken = old / "finance/broken/_delta_log"
+        SmallTable(3 + number, filler_bytes=1 << (10 + 2 * number)).write(tables / name)
+    broken = tables / "finance/broken/_delta_log"
     broken.mkdir(parents=True)
     (broken / f"{0:020}.json").write_text("{")
+    bucket = versitygw.create_bucket("warehouse")
+    old, new = f"{bucket.uri}/old", f"{bucket.uri}/new"
+    copy_up(tables, open_store(old, bucket.storage_options))
+    variables = versitygw.environment()
 
     def fleet(*words: object) -> int:
-        return run("fleet", *words, home=home).code
+        return run("fleet", *words, home=home, variables=variables).code
 
     assert fleet("scan", old) == 0
     assert fleet("plan", "--to", new, "--select", "sales/*", "--select", "web/*", "--wave", 1) == 0
     # Somebody has put something else there meanwhile.
-    SmallTable().write(new / "web/clicks")
+    SmallTable().write(folder / "other")
+    copy_up(folder / "other", open_store(f"{new}/web/clicks", bucket.storage_options))
     assert fleet("run", "--wave", 1) == 1
     assert fleet("plan", "--to", new, "--select", "finance/invoices", "--wave", 2) == 0
-    with console_process(home) as console:
+    with console_process(home, variables=variables) as console:
         yield console
 
 
@@ -70,7 +78,7 @@ def test_the_fleet(page: Page, album: Album) -> None:
     assert sorted(rows(page)) == sorted([*NAMES, "finance/broken"])
     check_view(page)
     album.take(page, "fleet")
-    album.document(page, "fleet")
+    album.document(page, "fleet", 1_180)
 
 
 def test_tables_are_sorted_and_filtered_while_one_types(
@@ -124,7 +132,6 @@ def test_a_table_that_is_planned_is_taken_out_of_the_plan_and_planned_again(
     expect(page.locator("main")).to_contain_text("What the move means")
     check_view(page)
     album.take(page, "fleet-table")
-    album.document(page, "table")
     target = page.locator("#table-head .code").inner_text()
     press(page, page.get_by_role("button", name="Take it out of the plan…"))
     dialog = page.get_by_role("dialog")
@@ -161,10 +168,11 @@ def test_jobs(page: Page, album: Album) -> None:
     assert page.locator("#jobs-list tbody tr").count() >= 4
     check_view(page)
     album.take(page, "jobs")
+    album.document(page, "jobs", 940)
 
 
 def test_a_failed_move_is_cancelled_or_resumed_on_its_page(
-    page: Page, album: Album, console: ConsoleProcess
+    page: Page, album: Album, console: ConsoleProcess, versitygw: S3Server
 ) -> None:
     page.get_by_role("link", name="Jobs", exact=True).click()
     page.locator("#jobs-list").get_by_role("link", name="web/clicks").click()
@@ -181,7 +189,7 @@ def test_a_failed_move_is_cancelled_or_resumed_on_its_page(
     expect(page.locator("#job-state .badge")).to_have_text("found")
     # What was there before the move is still there.
     target = page.locator("#job-state .code").first.inner_text()
-    assert len(table_ids(Path(target))) == 4 * ROWS_OF_FILE
+    assert len(table_ids(target, versitygw.settings())) == 4 * ROWS_OF_FILE
 
 
 def test_without_script_forms_ask_on_a_page_of_their_own(

@@ -10,10 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urljoin
 
+import pytest
 from playwright.sync_api import Page, expect
 
 import lakeferry
 from lakeferry.fleet.fleet_states import FleetState
+from lakeferry.storage import Store, open_store
 from tests.browser.conftest import Album, NewVisitor
 from tests.support.browser import WITHIN_S, Visitor
 from tests.support.console_process import ConsoleProcess, console_process
@@ -70,7 +72,6 @@ def test_a_fleet_is_moved_in_two_waves_paused_killed_and_completed_on_the_page(
             begin_run(page, console, 1)
             page.get_by_role("heading", name="Running now").wait_for()
             album.take(page, "jobs-running")
-            album.document(page, "jobs")
             expect(page.locator("#jobs-list .state-done").first).to_be_visible()
             page.get_by_role("button", name="Pause…").click()
             dialog = page.get_by_role("dialog")
@@ -148,8 +149,17 @@ def gated(upstream: str, puts: int) -> Iterator[tuple[CountingProxy, threading.E
             opened.set()
 
 
+def fail_to_move(home: Path, variables: dict[str, str], target: Store) -> None:
+    """Have the fleet's moves fail because something is at the target, and take that away."""
+    name = f"_delta_log/{0:020}.json"
+    target.put(name, b"{}")
+    assert run("fleet", "run", home=home, variables=variables).code == 1
+    target.delete_many([name])
+
+
+@pytest.mark.parametrize("begun", ["run", "resume"])
 def test_a_move_is_watched_from_its_start_to_ready(
-    visitor: Visitor, album: Album, tmp_path: Path, s3_bucket: S3Bucket
+    visitor: Visitor, album: Album, tmp_path: Path, s3_bucket: S3Bucket, begun: str
 ) -> None:
     lake, home = tmp_path / "lake", tmp_path / "home"
     home.mkdir()
@@ -159,23 +169,32 @@ def test_a_move_is_watched_from_its_start_to_ready(
         store = {**s3_bucket.server.environment(), "AWS_ENDPOINT_URL": proxy.url}
         for words in (["scan", lake / "old"], ["plan", "--to", new]):
             assert run("fleet", *words, home=home, variables=store).code == 0
+        if begun == "resume":
+            fail_to_move(home, store, open_store(f"{new}/orders", s3_bucket.storage_options))
         with console_process(home, variables=store) as console, visitor:
             page = visitor.open(console.url)
-            begin_run(page, console, 1)
+            if begun == "run":
+                begin_run(page, console, 1)
+            else:
+                page.goto(console.page("/jobs"))
             page.locator("#jobs-list tbody th a").click()
             page.wait_for_url("**/jobs/*")
             state = page.locator("#job-state")
+            if begun == "resume":
+                expect(state.locator(".badge")).to_have_text("failed")
+                page.get_by_role("button", name="Resume…").click()
+                page.get_by_role("dialog").get_by_role("button", name="Resume").click()
             expect(state.locator(".badge")).to_have_text("running")
             # It stands still half way, and one sees where.
             half_way = re.compile(r"copying data: [1-9][\d.]* KiB of [\d.]+ KiB")
             expect(state).to_contain_text(half_way)
             assert 0.1 < state.get_by_role("progressbar").evaluate("bar => bar.position") < 0.9
-            album.take(page, "job-running")
+            album.take(page, f"job-running-{begun}")
             opened.set()
             expect(state.locator(".badge")).to_have_text("done")
             expect(state).to_contain_text("Writers waited")
             expect(page.locator("#job-history")).to_contain_text("finish")
-            album.take(page, "job-done")
+            album.take(page, f"job-done-{begun}")
             page.get_by_role("link", name="Jobs", exact=True).first.click()
             expect(page.locator("#jobs-pauses svg")).to_be_visible()
         told = run("redirect", "status", lake / "old/orders", "--json", home=home, variables=store)

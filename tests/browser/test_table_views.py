@@ -70,7 +70,6 @@ def test_a_table_is_asked_for_and_shown(page: Page, lake: Path, album: Album) ->
     assert page.evaluate("document.documentElement.dataset.ran") is None
     check_view(page)
     album.take(page, "table")
-    album.document(page, "timeline")
     versions = page.get_by_role("region", name="Versions").locator("tbody tr")
     newest = versions.first.inner_text()
     page.get_by_role("link", name="Older").click()
@@ -113,4 +112,3 @@ def test_redirects_are_shown_as_chains(page: Page, lake: Path, album: Album) -> 
         expect(page.locator("main")).to_contain_text(str(lake / name))
     check_view(page)
     album.take(page, "redirects")
-    album.document(page, "redirects")

@@ -102,7 +102,8 @@ class SmallTable:
         }
 
 
-def table_ids(place: Path) -> list[int]:
+def table_ids(place: Path | str, storage_options: Mapping[str, str] | None = None) -> list[int]:
     """Return the ids of a table, as delta-rs reads them."""
-    found: list[int] = DeltaTable(str(place)).to_pyarrow_table(columns=["id"])["id"].to_pylist()
+    table = DeltaTable(str(place), storage_options=dict(storage_options or {}))
+    found: list[int] = table.to_pyarrow_table(columns=["id"])["id"].to_pylist()
     return sorted(found)
