@@ -57,7 +57,7 @@ def _root(witness: Witness, *names: str) -> str:
 @follows(
     "dataset_changes.py: 'lakeferry ls' shows the datasets",
     "dataset_changes.py: choose another name",
-    "dataset_changes.py: try again when the push has ended",
+    "dataset_changes.py: try again when it has ended",
     "dataset_changes.py: move that folder to another place below the root first",
     "datasets.py: write private or public",
 )

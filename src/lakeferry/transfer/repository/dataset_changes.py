@@ -113,6 +113,9 @@ class DatasetChanges:
         with folders.hold((name,), (found,)) as held:
             folder = self._held_folder(held.table, name)
             self._refuse_pushes((folder,))
+            # A pull to a folder below the root has no record, and a first push hasn't at first.
+            if (claim := self._repository.claim_of(folder)) is not None:
+                raise _under_way("the first push or pull to this dataset", claim.lasts_ms)
             now_ms, written = self._clock(), last_write(store, folder.text)
             held.decide(
                 lambda now: now.without(name, folder.text, now_ms, written),
@@ -154,12 +157,8 @@ class DatasetChanges:
             if found.note.state not in (PushState.OPEN, PushState.COMMITTING):
                 continue
             if found.is_alive(now_ms) or records.take(found) is None:
-                held_s = max(1, -(-found.left_ms(now_ms) // 1000))
-                raise CommitConflict(
-                    "a push to this dataset, or to its new name, is under way",
-                    cause=f"without another sign of life it counts as dead in {held_s:,} s",
-                    remedy="try again when the push has ended",
-                    held_s=held_s,
+                raise _under_way(
+                    "a push to this dataset, or to its new name,", found.left_ms(now_ms)
                 )
 
     def _refuse_inner(self, name: DatasetName, folder: DatasetName) -> None:
@@ -198,6 +197,16 @@ def check_names_around(repository: Repository, name: DatasetName) -> None:
         for inside in repository.datasets_below(name):
             if table.folder(inside) == inside:
                 raise _name_taken(name, inside)
+
+
+def _under_way(transfer: str, left_ms: int) -> CommitConflict:
+    held_s = max(1, -(-left_ms // 1000))
+    return CommitConflict(
+        f"{transfer} is under way",
+        cause=f"without another sign of life it counts as dead in {held_s:,} s",
+        remedy="try again when it has ended",
+        held_s=held_s,
+    )
 
 
 def no_dataset(name: DatasetName) -> ObjectNotFound:

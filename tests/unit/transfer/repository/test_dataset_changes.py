@@ -566,13 +566,13 @@ class TestDelete:
 
     @pytest.mark.parametrize("mark", [MOVE_CLAIM, FIRST_PULL_CLAIM])
     def test_gc_keeps_a_table_that_comes_without_the_server(self, mark: str) -> None:
-        """Whoever deletes what looks like a dataset may not see that a table is about to come."""
-        store = DictStore({f"orders/{mark}": this_process().encode(), "orders/part-0": b"1"})
+        """What looked like a dataset may have been no more than what an attempt had left."""
+        store = DictStore({"orders/_delta_log/_lakeferry/probe": b"1", "orders/part-0": b"1"})
         assert changes(store).delete(OLD).changed
         assert DatasetFolders(store).read().deleted["orders"].written is None
-        soon = later(store, 1)
+        store.put(f"orders/{mark}", this_process().encode())
         copied = dict(store.objects)
-        freed = run(store, clock=soon, grace_ms=0)
+        freed = run(store, clock=later(store, 1), grace_ms=0)
         assert (freed.deleted, freed.written) == ((), ("orders",))
         assert copied.items() <= store.objects.items()
         table = below("orders", History().then(Append(2)).objects())
@@ -580,6 +580,14 @@ class TestDelete:
         store.delete_many([f"orders/{mark}"])
         assert run(store).written == ("orders",)
         assert table.items() <= store.objects.items()
+
+    def test_a_dataset_that_is_pulled_for_the_first_time_is_not_deleted(self) -> None:
+        store = DictStore({f"orders/{FIRST_PULL_CLAIM}": this_process().encode()})
+        with pytest.raises(CommitConflict, match="first push or pull to this dataset is under way"):
+            changes(store).delete(OLD)
+        assert not DatasetFolders(store).read().deleted
+        soon = ManualClock(store.clock() + SILENT_FOR_MS + 1)
+        assert changes(store, soon).delete(OLD).changed is False
 
     def test_gc_keeps_a_table_inside_of_a_deleted_dataset(self) -> None:
         store = root(orders=chain("a"))
