@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import lakeferry
-from lakeferry.errors import InvalidInput
+from lakeferry.errors import Interrupted, InvalidInput
 from tests.support.lake import Lake, on_disk
 from tests.unit.cli.program import environment
 
@@ -26,6 +26,23 @@ def test_a_target_in_another_table_is_refused(lake: Lake, target: str) -> None:
     with pytest.raises(InvalidInput, match="inside another one"):
         lakeferry.Table(lake.uri("old/t")).redirect(lake.uri(target))
     assert lake.tree() == before
+
+
+def test_a_target_in_a_table_that_is_still_being_copied_is_refused(lake: Lake) -> None:
+    def stop(what: str, done: int, total: int) -> None:
+        if what == "copying data" and done == total:
+            raise Interrupted("interrupted")
+
+    with pytest.raises(Interrupted):
+        lakeferry.Table(lake.uri("other")).redirect(lake.uri("new"), engine="local", observer=stop)
+    before = lake.tree()
+    move = lakeferry.Table(lake.uri("old/t")).redirect
+    with pytest.raises(InvalidInput, match="inside another one") as refused:
+        move(lake.uri("new/t"))
+    assert "a table that is moving to" in str(refused.value.cause)
+    assert lake.tree() == before
+    lakeferry.Table(lake.uri("other")).redirect_cancel()
+    move(lake.uri("new/t"), engine="local")
 
 
 def test_a_fleet_plans_no_move_into_a_table_that_no_scan_has_found(lake: Lake) -> None:

@@ -185,23 +185,27 @@ def check_not_in_a_table(setting: Setting, request: Request) -> None:
         folder = folder.rpartition("/")[0]
         outer = str(replace(parts, path=folder))
         # Who may write to a place need not be allowed to list the folders above it.
-        found = False
+        found: str | None = None
         with suppress(LakeferryError):
-            found = _has_log(open_config(replace(config, uri=outer)))
-        if found:
+            found = _table_at(open_config(replace(config, uri=outer)))
+        if found is not None:
             raise InvalidInput(
                 "a table can't be inside another one",
-                cause=f"{request.location} is in the folder of the table at {outer}, whose VACUUM "
+                cause=f"{request.location} is in the folder of {found} {outer}, whose VACUUM "
                 "would delete its files",
                 remedy="choose a target that isn't in a table's folder",
                 location=request.location,
             )
 
 
-def _has_log(store: Store) -> bool:
+def _table_at(store: Store) -> str | None:
+    """Return words for the table that is at a place, or that will be; ``None`` if there is none."""
     # Commits and checkpoints begin with twenty digits; another folder may have the log's name.
     first = next(iter(store.list(f"{paths.LOG_DIR}/0")), None)
-    return first is not None and first.path[len(paths.LOG_DIR) + 1 :][:20].isdecimal()
+    if first is not None and first.path[len(paths.LOG_DIR) + 1 :][:20].isdecimal():
+        return "the table at"
+    # While its files are copied, a table has no log there yet.
+    return "a table that is moving to" if store.exists(paths.MOVE_CLAIM) else None
 
 
 def _check_dialects(request: Request) -> None:
