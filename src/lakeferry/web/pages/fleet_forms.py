@@ -107,6 +107,8 @@ def plan_fleet(visit: Visit) -> Response:
 def _planned(status: FleetStatus) -> str:
     planned = sum(1 for table in status.tables if table.state is FleetState.PLANNED)
     refused = sum(1 for table in status.tables if table.plan_problems)
+    if not planned and not refused:
+        return "No move is planned: no table fits, or all that do are at the new place already."
     said = f"{counted(planned, 'move')} planned."
     if refused:
         said += f" {counted(refused, 'table')} can’t be moved as it is: see its problems."

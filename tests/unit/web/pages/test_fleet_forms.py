@@ -56,6 +56,13 @@ def test_a_scan_and_a_plan_name_their_commands(visitor: Visitor, tmp_path: Path)
     assert plan.command == f"lakeferry {wanted}"
 
 
+def test_a_plan_that_plans_nothing_says_why(visitor: Visitor) -> None:
+    record(visitor.console, "file:///lake/a")
+    visitor.post("/fleet/plan", to="/lake")
+    assert visitor.console.work.wait(30)
+    assert "at the new place already" in visitor.page("/fleet")
+
+
 def test_a_run_names_how_many_tables_it_moves(visitor: Visitor) -> None:
     record(visitor.console, "file:///lake/a", "file:///lake/b", plans=True)
     status, text = visitor.post("/fleet/run", wave="1", parallel="2", window="22:00-05:00")
