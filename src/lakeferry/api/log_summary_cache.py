@@ -20,6 +20,7 @@ KEPT_COMMITS = 1_000_000
 """How many commits all kept listings have together; each takes 24 bytes."""
 KEPT_MS = 300_000
 """After this time, a log is listed as a whole again."""
+_SECOND_MS = 1_000
 LISTED_AGAIN = 200
 """How many of the newest versions are listed again: checkpoints are written after commits."""
 
@@ -82,9 +83,12 @@ def _continued(log: DeltaLog, known: ListedLog) -> ListedLog | None:
     if oldest is None or newest is None:
         return None
     try:
-        if log.store.head(oldest.path) != oldest:
-            return None
+        now = log.store.head(oldest.path)
     except ObjectNotFound:
+        return None
+    # Some stores tell whole seconds here, and more in a listing.
+    is_later = abs(now.modified_ms - oldest.modified_ms) >= _SECOND_MS
+    if is_later or now.size_bytes != oldest.size_bytes:
         return None
     since = max(newest - LISTED_AGAIN, 0)
     found = list_log_window(log, since, known=known.before(since))
