@@ -67,13 +67,13 @@ NEEDS_A_PERSON.update(
             "the program waits ten seconds for it",
             f"{_SQL}test_a_database_that_is_locked_for_too_long_is_unavailable",
         ),
-        "names.py: run the same command again, which asks about that table": provoked(
+        "name_changes.py: run the same command again, which asks about that table": provoked(
             "a person answers a question on a terminal",
             "scenario/test_managed_names.py::test_the_question_is_about_the_table_that_is_dropped",
         ),
         "catalogs/catalog.py: run the same command again": provoked(
             _RACE,
-            "unit/catalogs/test_names.py::"
+            "unit/catalogs/test_name_changes.py::"
             "test_a_name_that_somebody_else_moves_meanwhile_stays_where_it_leads",
         ),
         "sql.py: try again": provoked(_RACE, f"{_SQL}test_a_name_that_comes_and_goes_is_given_up"),

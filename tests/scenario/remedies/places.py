@@ -24,7 +24,7 @@ def a_new_name_that_is_taken_is_replaced(witness: Witness) -> None:
     witness.done("catalog", "rename", "sql:a.b.t", "a.b.v")
 
 
-@follows("names.py: register the new name for its place: lakeferry catalog register {} {}")
+@follows("name_changes.py: register the new name for its place: lakeferry catalog register {} {}")
 def a_name_in_another_catalog_is_registered(witness: Witness) -> None:
     table = witness.lake.make("t")
     witness.done("catalog", "register", "sql:a.b.t", table)

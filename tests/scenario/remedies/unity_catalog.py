@@ -260,7 +260,7 @@ def a_name_in_another_schema_is_exchanged(witness: Witness) -> None:
         witness.done(*words, f"{schema}.u", **variables)
 
 
-@follows("names.py: if nobody needs them, run: lakeferry catalog remove {}:{} --yes")
+@follows("name_changes.py: if nobody needs them, run: lakeferry catalog remove {}:{} --yes")
 def a_managed_table_is_removed_with_its_files(witness: Witness) -> None:
     with unity_server() as server:
         name, variables = f"unity:{managed_table(server).name}", server.environment()
