@@ -411,7 +411,7 @@ def test_the_lengths_are_those_of_the_server(
         table.commit(6, table.metadata(**too_long))
     # The server itself gives an answer that says nothing of the commit.
     monkeypatch.setattr(unity_limits, "check", lambda *_: None)
-    with pytest.raises(StorageUnavailable, match="isn't known"):
+    with pytest.raises(StorageUnavailable, match="can't find out if"):
         table.commit(6, table.metadata(**too_long))
     assert described(table).latest_table_version == 5
 

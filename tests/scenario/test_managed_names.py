@@ -211,7 +211,7 @@ def test_the_question_is_about_the_table_that_is_dropped(
     words, variables = ("catalog", "remove", name), unity.environment()
     code, text = shown(*words, home=tmp_path, answer="y", asked=swap, variables=variables)
     told = " ".join(text.split())
-    assert (code, "is another table by now" in told) == (1, True)
+    assert (code, "now belongs to another table" in told) == (1, True)
     assert "--to-existing aren't found" in told
     found = names.list_entries(f"unity:{unity.schema}.")
     assert sorted(each.table_id or "" for each in found) == sorted(

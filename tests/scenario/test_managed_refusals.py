@@ -95,7 +95,7 @@ def test_the_privilege_that_is_missing_is_named(
     why = refused(unity, source, tmp_path, dry_run=lacking == "USE CATALOG")
     assert isinstance(why, Forbidden)
     place = unity.schema if lacking != "USE CATALOG" else unity.schema.split(".")[0]
-    assert why.remedy == f"have {lacking} on {place} granted to you"
+    assert why.remedy == (f"ask the catalog's administrator to grant you {lacking} on {place}")
     assert names(unity) == []
 
 
@@ -224,7 +224,9 @@ def test_a_privilege_that_is_taken_away_is_named_and_the_move_goes_on(
     with Redirects() as redirects:
         with pytest.raises(Forbidden, match="rename") as why:
             redirects.enable(source, f"unity:{unity.schema}.orders", managed=True)
-        assert why.value.remedy == f"have CREATE TABLE on {unity.schema} granted to you"
+        assert why.value.remedy == (
+            f"ask the catalog's administrator to grant you CREATE TABLE on {unity.schema}"
+        )
         assert redirects.status(source).state is RedirectState.ENABLING
         server.privileges.add("CREATE TABLE")
         assert redirects.resume(source).state is RedirectState.READY

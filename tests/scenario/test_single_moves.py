@@ -182,7 +182,7 @@ def test_a_move_that_is_being_settled_is_begun_by_nobody_else(
     def beside_others(*given: object) -> object:
         begun.append(only_table(fleet_of(lake)).state)
         for settle in (fleet_of(lake).resume, fleet_of(lake).cancel):
-            with pytest.raises(RedirectInProgress, match="can't be settled"):
+            with pytest.raises(RedirectInProgress, match="can't be resumed or cancelled alone"):
                 settle(job_id)
         with fleet_of(lake).database() as database:
             changes = JobChanges(database)

@@ -278,7 +278,7 @@ def test_a_name_is_held_while_the_server_of_its_first_push_may_run_and_then_free
     with pytest.raises(StorageUnavailable):
         run.transfer({"server": on("PUT_IF_ABSENT", Fault.STOP_BEFORE, containing="/part-")})
     run.disks["client"] = DictStore(files_of(Chain().append()))
-    with pytest.raises(CommitConflict, match="held by an unfinished first push, for 120 s more"):
+    with pytest.raises(CommitConflict, match="reserved by another push for 120 more seconds"):
         run.transfer()
     # The same dataset isn't another one: its push goes on.
     run.disks["client"] = DictStore(run.sent)

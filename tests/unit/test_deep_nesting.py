@@ -77,5 +77,5 @@ def test_rules_of_a_redirect_that_are_nested_deeply_are_refused() -> None:
     )
     protocol = Protocol(1, 7, None, ("redirectWriterOnly",))
     metadata = Metadata("t", SCHEMA, (), {"delta.redirectWriterOnly": entry})
-    with pytest.raises(RedirectSpecInvalid, match="rules are no JSON"):
+    with pytest.raises(RedirectSpecInvalid, match="rules aren't valid JSON"):
         read_entry.read(protocol, metadata, "file:///t")

@@ -190,8 +190,8 @@ def _check_not_moved(state: TableState, location: str) -> None:
     raise RedirectIllegalTransition(
         f"{location} has moved already",
         cause=f"its redirect to {redirect.target} is READY",
-        remedy=f"'lakeferry redirect status {shell_safe(location)}' shows where it is; plan a move "
-        "of that table",
+        remedy="plan a move of the table at its new place: lakeferry plan "
+        f"{shell_safe(str(redirect.target))} move",
         location=location,
     )
 

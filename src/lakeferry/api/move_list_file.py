@@ -102,7 +102,7 @@ def _wanted(
     line: int, header: Sequence[str], cells: Sequence[str], defaults: Mapping[str, Any]
 ) -> Wanted:
     if len(cells) > len(header):
-        raise InvalidInput(f"it has {len(cells)} cells under {len(header)} columns")
+        raise InvalidInput(f"it has {len(cells)} cells, but there are {len(header)} columns")
     row = {name: cell.strip() for name, cell in zip(header, cells, strict=False)}
     for name in _REQUIRED:
         if not row.get(name):
@@ -110,7 +110,7 @@ def _wanted(
     given = {name: _value(name, row[name]) for name in OPTIONAL if row.get(name)}
     options = {**defaults, **{_KEYWORDS.get(name, name): each for name, each in given.items()}}
     if options.get("unverified") and not options.get("to_existing"):
-        raise InvalidInput("unverified needs to_existing")
+        raise InvalidInput("unverified is true, but to_existing isn't")
     if options.get("location") is not None:
         normalise(options["location"])
     return Wanted(line, _spelled(row["source"]), _spelled(row["target"]), options)
@@ -155,7 +155,7 @@ def _clashes(wanted: Sequence[Wanted]) -> list[Problem]:
         for what, place, seen in ends:
             first = seen.setdefault(place, each.line)
             if first != each.line:
-                found.append((each.line, f"its {what} is that of line {first}: {place}"))
+                found.append((each.line, f"it has the same {what} as line {first}: {place}"))
     return found
 
 

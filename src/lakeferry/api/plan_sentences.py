@@ -20,12 +20,12 @@ _STATES = {
     "READY": "the table has moved and its old path leads to the new place",
     "DROP-REDIRECT-IN-PROGRESS": "the table is being brought back and writers wait",
     "NORMAL": "the table is open and has no redirect",
-    "SYNC": "the changes of the other place are included",
+    "SYNC": "the changes at the target are included",
 }
 
 _WAYS = {
     ("store", True): "copied by the store",
-    ("store", False): "copied by the store if it agrees, else streamed through this machine",
+    ("store", False): "copied by the store if it can, otherwise streamed through this machine",
     ("stream", True): "streamed through this machine",
 }
 
@@ -216,7 +216,7 @@ _SENTENCES: dict[str, Callable[[PlanStep], str]] = {
     "forget_table": lambda step: f"note that there is no table at {step['table']} any more",
     "move": _move,
     "pause": lambda step: (
-        "ask all runs to begin no more moves"
+        "ask all runs to start no more moves"
         + (", and to stop those that run" if step["stop_running"] else "")
     ),
     "plan_move": lambda step: (

@@ -26,7 +26,7 @@ from lakeferry.redirect.old_paths import old_paths
 from lakeferry.storage.uris import same_place, shell_safe
 from lakeferry.table import DeltaLog
 
-_ALL_THE_SAME = "to delete the dataset all the same, add --force"
+_ALL_THE_SAME = "to delete the dataset anyway, add --force"
 
 
 def check_no_path_leads(places: Places, uri: str) -> None:
@@ -42,7 +42,7 @@ def check_no_path_leads(places: Places, uri: str) -> None:
             raise
         except LakeferryError as unreadable:
             raise _undeletable(
-                f"whether a redirect leads there isn't known: {unreadable}"
+                f"Lakeferry can't find out if a redirect leads there: {unreadable}"
             ) from unreadable
 
 
@@ -68,20 +68,23 @@ def _check(redirects: Redirects, log: DeltaLog) -> None:
     if begun or (is_own and redirect is not None and received_entries.counts(log.store, redirect)):
         what = "it is frozen" if redirect is not None and redirect.is_frozen else "it has moved"
         raise _undeletable(
-            f"{what}, or is moving: who uses its path would find nothing any more",
-            f"end that first, with 'lakeferry redirect disable' or 'thaw'; or, {_ALL_THE_SAME}",
+            f"{what}, or is moving: programs that use its path would find no table",
+            "first run 'lakeferry redirect disable' with its path (or 'redirect thaw' if it is "
+            f"frozen); or, {_ALL_THE_SAME}",
         )
     if is_received:
         if any(app.startswith(lineage.APP_ID) for app in log.small_snapshot().txns):
             raise _undeletable(
-                "it moved before it was pushed here, or since: an old path may lead here"
+                "the table was moved before or after it was pushed here: an old path may lead here"
             )
         return
     if redirect is not None:
         _check_not_referred_to(redirects, log, redirect)
     for path in old_paths(redirects.setting.log, log):
         if path.source is None:
-            raise _undeletable(f"it has moved here, and {path.why}; the old path may lead here yet")
+            raise _undeletable(
+                f"it was moved here, and {path.why}; an old path may still lead here"
+            )
         leads_to = None if path.state is None else redirects.status(path.source).target
         if leads_to is None or same_place(leads_to, uri):
             raise _undeletable(

@@ -117,7 +117,7 @@ class RedirectMethods(LocatedTable):
         limit_rate: int | None = None,
         verify: str | None = None,
     ) -> Outcome | Plan:
-        """Resume a move or a withdrawal that was interrupted; see :meth:`Redirects.resume`."""
+        """Continue an interrupted move, or the way back; see :meth:`Redirects.resume`."""
         with self._redirects(engine, observer, limit_rate) as redirects:
             return redirects.resume(self.uri, name=name, dry_run=dry_run, verify=verify)
 

@@ -197,7 +197,7 @@ class Redirects:
         dry_run: bool = False,
         verify: str | None = None,
     ) -> Outcome | Plan:
-        """Resume a move or a withdrawal that was interrupted.
+        """Continue an interrupted :meth:`enable` or :meth:`disable`.
 
         ``name`` is another name, ``unity:catalog.schema.table``, for a managed target whose name
         was taken meanwhile. ``verify`` may be ``full``; without it, copies are verified as the

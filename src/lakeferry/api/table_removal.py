@@ -64,7 +64,7 @@ def remove_named_table(
         end = f"lakeferry redirect disable {shell_safe(path.source)} --abandon-target"
         when = "would lead" if dry_run else "leads"
         warn(
-            f"{path.source} {when} nowhere now: '{end}' makes it an ordinary table again, with the "
+            f"{path.source} {when} to no table now: '{end}' makes it an ordinary table, with the "
             "rows that it had at READY"
         )
     return entry
@@ -91,7 +91,8 @@ def _refusal(entry: CatalogEntry, paths: list[OldPath]) -> CatalogManaged:
     first = next((path for path in paths if path.source is not None), None)
     if first is None:
         return _unknown(
-            entry, f"the table has moved there, and {paths[0].why}; the old path may lead to it yet"
+            entry,
+            f"the table has moved there, and {paths[0].why}; an old path may still lead to it",
         )
     state = "can't be read" if first.state is None else f"is {first.state.value}"
     why = "" if first.why is None else f" ({first.why})"
@@ -100,7 +101,7 @@ def _refusal(entry: CatalogEntry, paths: list[OldPath]) -> CatalogManaged:
         cause=f"the redirect of {first.source} {state}{why}; without the table its readers and "
         "writers would find nothing, and what was written since the move would be lost",
         remedy=f"'lakeferry redirect disable {shell_safe(sources[0])} --remove-target' brings the "
-        "rows back and drops the table then; to lose them, add --force: lakeferry catalog remove "
+        "rows back and then drops the table; to drop it with its rows: lakeferry catalog remove "
         f"{entry.name} --yes --force",
         **_fields(entry, sources),
     )
@@ -109,9 +110,9 @@ def _refusal(entry: CatalogEntry, paths: list[OldPath]) -> CatalogManaged:
 def _unknown(entry: CatalogEntry, cause: str, first: str | None = None) -> CatalogManaged:
     """Return the error for a table of which it isn't known whether an old path leads to it."""
     return CatalogManaged(
-        f"whether an old path leads to {entry.name} isn't known",
+        f"Lakeferry can't find out if an old path leads to {entry.name}",
         cause=cause,
-        remedy=f"{f'{first}; or ' if first else ''}if its rows don't matter, add --force: "
+        remedy=f"{f'{first}; or ' if first else ''}if nobody needs its rows, add --force: "
         f"lakeferry catalog remove {entry.name} --yes --force",
         **_fields(entry, []),
     )

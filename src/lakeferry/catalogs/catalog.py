@@ -274,7 +274,7 @@ def unless_elsewhere(kind: CatalogKind, found: CatalogTable, location: str) -> C
     change = (
         f"run: lakeferry catalog move {kind}:{found.name} {shell_safe(location)}"
         if kind == "sql"
-        else f"have its owner drop the table {found.name} in the catalog first, if nobody needs it"
+        else f"ask its owner to drop the table {found.name} in the catalog, if nobody needs it"
     )
     raise InvalidInput(
         f"the name {kind}:{found.name} belongs to a table at another place",

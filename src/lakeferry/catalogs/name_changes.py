@@ -87,7 +87,7 @@ def remove_from_catalog(
         found = half
     if table_id is not None and found.table_id != table_id:
         raise CommitConflict(
-            f"{kind}:{found.name} is another table by now",
+            f"the name {kind}:{found.name} now belongs to another table",
             cause="somebody has given it that name since the question was asked; it is at "
             f"{found.location}",
             remedy="run the same command again, which asks about that table",

@@ -335,7 +335,7 @@ class UnityCatalog(EditableCatalog):
         if form != "DELTA" or not info.get("storage_location"):
             raise NotATable(
                 f"unity:{name} isn't a Delta table",
-                cause=f"Unity Catalog says it is {form or info.get('table_type') or 'something'}",
+                cause=f"its format is {form or info.get('table_type') or 'unknown'}",
                 name=name,
             )
         metastore = info.get("metastore_id") or self._metastore_id()

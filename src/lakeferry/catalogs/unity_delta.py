@@ -279,9 +279,8 @@ class UnityDelta:
             if self.find(name) is None:
                 return self.rest.missing(name)
         return CommitConflict(
-            f"{name} is another table by now",
-            cause=f"another client has changed names; the id of the table that was meant is "
-            f"{table_id}",
+            f"the name {name} now belongs to another table",
+            cause=f"another client has renamed tables; your table has the id {table_id}",
             remedy=_by_id(table_id),
             name=name,
             table_id=table_id,
@@ -300,10 +299,10 @@ class UnityDelta:
             if self._leads_to(name, stranger):
                 return self._other_table(name, table_id)
         return CommitConflict(
-            f"another table than the one that was meant is called {new_name} now",
-            cause=f"another client gave it the name {name} just before the rename, and it can't "
-            f"get that name again; its id is {stranger}",
-            remedy="if its name matters, have its owner give it back: lakeferry catalog rename "
+            f"the wrong table was renamed to {new_name}",
+            cause=f"another client gave the name {name} to the table with the id {stranger} just "
+            "before the rename, and Lakeferry couldn't rename that table back",
+            remedy="ask the owner of that table to rename it back: lakeferry catalog rename "
             f"unity:{stranger} {name}; {_by_id(table_id)}",
             name=new_name,
             table_id=stranger,
@@ -367,8 +366,8 @@ class UnityDelta:
         if left is None:
             return dropped
         raise CommitConflict(
-            f"another table that was called {name} was dropped",
-            cause="another client gave it that name just before; the table that was meant is "
+            f"the wrong table was dropped: {name}",
+            cause=f"another client gave that name to another table just before; your table is "
             f"called {left}",
             remedy=f"tell the owner of {name}, who may be able to restore it; {_by_id(table_id)}",
             name=left,
@@ -393,13 +392,11 @@ class UnityDelta:
     def _no_schema(self, catalog: str, schema: str) -> InvalidInput:
         return InvalidInput(
             f"Unity Catalog at {self.place} has no schema {catalog}.{schema}",
-            remedy=f"have its administrator create it (CREATE SCHEMA {catalog}.{schema}), then "
+            remedy=f"ask its administrator to create it (CREATE SCHEMA {catalog}.{schema}), then "
             "try again",
             catalog=self.place,
         )
 
 
 def _by_id(table_id: str) -> str:
-    return (
-        f"'lakeferry catalog show unity:{table_id}' shows what the table that was meant is called"
-    )
+    return f"'lakeferry catalog show unity:{table_id}' shows the present name of your table"

@@ -88,8 +88,8 @@ class DeltaRest(CatalogRest):
             return InvalidInput(
                 f"Unity Catalog doesn't accept the request for {name}",
                 cause=answer.problem,
-                remedy="change what the cause names, or have the administrator of the server "
-                "change its rules",
+                remedy="change what the cause names, or ask the administrator of the server "
+                "to change its rules",
                 **fields,
             )
         return self._failed(answer)
@@ -122,7 +122,7 @@ class DeltaRest(CatalogRest):
             f"Unity Catalog at {self.root} has no place for managed tables in "
             f"{name.rpartition('.')[0]}",
             cause=cause,
-            remedy="have its administrator set up what the cause names; or leave out --managed: "
+            remedy="ask its administrator to set up what the cause names; or leave out --managed: "
             "the table is registered as an external one then",
             name=None,
             catalog=self.root,
@@ -134,7 +134,7 @@ class DeltaRest(CatalogRest):
             f"Unity Catalog at {self.root} has {found} tables called {name}",
             cause="two clients created or renamed a table at the same time, and the server "
             "answers no request for that name any more",
-            remedy="have its administrator give all but one of them another name in its database",
+            remedy="ask its administrator to rename all but one of them in its database",
             catalog=self.root,
             name=name,
         )
@@ -142,9 +142,9 @@ class DeltaRest(CatalogRest):
     def forbidden(self, why: Forbidden, what: str, needed: str, name: str) -> Forbidden:
         """Return the error for a call that needs other privileges."""
         return Forbidden(
-            f"Unity Catalog doesn't let us {what}",
+            f"Unity Catalog doesn't allow you to {what}",
             cause=why.cause,
-            remedy=f"have {needed} granted to you",
+            remedy=f"ask the catalog's administrator to grant you {needed}",
             name=name,
             catalog=self.root,
         )
@@ -181,9 +181,10 @@ class DeltaRest(CatalogRest):
             yield
         except Forbidden as why:
             raise Forbidden(
-                f"Unity Catalog doesn't let us use the place that it allocated for {table_id}",
+                f"Unity Catalog denies access to the place that it allocated for {table_id}",
                 cause=why.cause,
-                remedy=f"continue as the user who began, to whom alone the place belongs.{needed}",
+                remedy="only the user who started the move may use that place: run the same "
+                f"command with that user's token (UC_TOKEN).{needed}",
                 catalog=self.root,
             ) from why
 

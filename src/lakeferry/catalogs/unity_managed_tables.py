@@ -158,5 +158,7 @@ class UnityManagedTables(ManagedTables):
         except Forbidden as refused:
             server = self._api.place.removesuffix(_API)
             if missing := unity_privileges.lacking(self._api.rest, server, self._token, name):
-                refused.remedy = f"have {', '.join(missing)} granted to you"
+                refused.remedy = (
+                    f"ask the catalog's administrator to grant you {', '.join(missing)}"
+                )
             raise

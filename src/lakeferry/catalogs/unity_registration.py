@@ -242,11 +242,11 @@ class UnityRegistration:
     def _removed_another(self, deleted: str, meant: CatalogTable) -> CommitConflict:
         """Return the error for a name that led to another table when it was deleted."""
         return CommitConflict(
-            f"another table that was called {deleted} was removed from Unity Catalog",
-            cause="another client gave it that name just before; the table that was meant is "
+            f"the wrong table was removed from Unity Catalog: {deleted}",
+            cause="another client gave that name to another table just before; your table is "
             f"called {meant.name}",
             remedy=f"tell the owner of {deleted}, who can register an external table again; then "
-            f"remove the table that was meant: lakeferry catalog remove unity:{meant.name}",
+            f"remove your own table: lakeferry catalog remove unity:{meant.name}",
             name=meant.name,
             table_id=meant.table_id,
             catalog=self._rest.root,

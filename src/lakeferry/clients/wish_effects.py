@@ -291,7 +291,7 @@ def _instead(line: ClientLine, wish: MoveWish, before: Access) -> str:
     if before.reads.ability is Ability.NO and before.writes.ability is Ability.NO:
         return ""
     if wish.data is Data.REFERENCE and line.client in _CAN_NOT_ABSOLUTE:
-        return "; nor at the new path, whose files are named by absolute paths"
+        return "; can't use the new path: its log names files by absolute paths"
     return f"; by the new path: {before}"
 
 
@@ -327,15 +327,15 @@ def _protocol(line: ClientLine, table: TableClients, wish: Wish, before: Access)
     if hidden := [each for each in versions if each.reads is Ability.NO]:
         ranges = ", ".join(_range(each) for each in hidden)
         names = _named(dict.fromkeys(name for each in hidden for name in each.because))
-        said += f"; of history not versions {ranges}{f' ({names})' if names else ''}"
-    during = f"{before}; a commit that meets one of the change's is tried again"
+        said += f"; can't read the old versions {ranges}{f' ({names})' if names else ''}"
+    during = f"{before}; its commits are retried if they conflict with the change"
     return _Steps(during, said, line.source, before.loses(after), versions)
 
 
 def _share(line: ClientLine, table: TableClients, wish: Wish, before: Access) -> _Steps:
     assert isinstance(wish, ShareWish)
     copy = _said("reads", before.reads)
-    after = f"{before}; the copy: {copy}, and a writer of the copy ends later pulls (diverged)"
+    after = f"{before}; the copy: {copy}; after a write to the copy later pulls fail (diverged)"
     versions = versions_read(line, table.ranges)
     return _Steps(str(before), after, line.source, False, versions)
 
@@ -354,8 +354,8 @@ def _with_install(table: TableClients, wish: MoveWish) -> ClientEffects:
     after = f"{before}: it follows the redirect"
     breaks: bool | None = False
     if wish.managed:
-        after = "by the old path neither reads nor writes; by the table's name both, in a session "
-        after += "with Unity Catalog's connector"
+        after = "neither reads nor writes by the old path; reads and writes by the table's name "
+        after += "in a session with Unity Catalog's connector"
         breaks = True
     return ClientEffects(
         INSTALL,

@@ -168,7 +168,8 @@ class Queue:
         if sum(1 for _ in islice(self._job_ids(), MOST_JOBS)) >= MOST_JOBS:
             raise LimitExceeded(
                 f"{MOST_JOBS:,} exports are waiting already",
-                remedy="look in the server's log why they don't end, and send the event again",
+                remedy="find the reason in the server's log; then export the table by hand: "
+                "lakeferry export lakefs://REPOSITORY/REF/PATH",
                 jobs=MOST_JOBS,
             )
         job = self._new_job(event)

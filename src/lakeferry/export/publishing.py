@@ -158,7 +158,7 @@ class ExportPublication:
             if not manifest.is_there(self.place, written):
                 self.work.warn(
                     f"{self.target.location} can be read, but its manifest says that it isn't "
-                    f"complete: {failed}; run the export again, which writes all files anew"
+                    f"complete: {failed}; run the export again, which writes all files again"
                 )
                 return written
             swapped = True

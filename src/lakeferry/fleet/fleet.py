@@ -367,10 +367,10 @@ class Fleet:
         return FleetStatus(tuple(tables), summary, bool(ended.moved), ended)
 
     def pause(self, *, stop_running: bool = False, dry_run: bool = False) -> bool:
-        """Ask all runs to begin no more moves; return whether that changed anything.
+        """Ask all runs to start no more moves; return whether that changed anything.
 
-        Running moves go on to their end, unless ``stop_running`` is true: then they stop where
-        they next report progress. :meth:`run` goes on.
+        Running moves finish, unless ``stop_running`` is true: then they stop where
+        they next report progress. :meth:`run` continues.
         """
         with self.database() as database:
             records = FleetRecords(database)

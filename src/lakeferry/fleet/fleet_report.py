@@ -1,4 +1,4 @@
-"""Writes the fleet's report: one HTML file for whoever asks afterwards.
+"""Writes the fleet's report as one HTML file.
 
 Strings from tables, paths and engines are escaped. The page has no script, loads nothing, and
 follows the reader's light or dark setting.

@@ -403,7 +403,9 @@ class FleetRunner:
         self._trouble = lost
         if self._lost_since_s is None:
             self._lost_since_s = time.monotonic()
-            self._warn(f"{lost}; moves that run go on, and no other begins until it is back")
+            self._warn(
+                f"{lost}; running moves continue; new ones start when the database answers again"
+            )
 
     def _has_more(self) -> bool:
         """Return whether jobs were left when the database was last seen."""

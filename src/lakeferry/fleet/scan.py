@@ -241,7 +241,7 @@ def _is_catalog(root: str) -> bool:
         return False
     if "/" in prefix:
         raise InvalidInput(
-            f"{root!r} isn't a catalog, and no prefix of names in it",
+            f"{root!r} is neither a catalog nor the beginning of names in a catalog",
             remedy="write sql:, unity:catalog or unity:catalog.schema",
         )
     return True

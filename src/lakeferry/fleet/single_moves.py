@@ -75,8 +75,8 @@ def cancel_move(
         held.end(FleetEvent.STOP)
     if not InventoryChanges(database).withdraw([job.uri]):
         raise RedirectInProgress(
-            f"the move of {job.uri} is undone, but a run has begun it again",
-            remedy="'lakeferry fleet pause --stop-running' stops it; then cancel it again",
+            f"the move of {job.uri} was cancelled, but a run has started it again",
+            remedy="'lakeferry fleet pause --stop-running' stops the move; then cancel it again",
         )
     return outcome
 
@@ -107,8 +107,11 @@ class _HeldJob:
         if taken is None:
             found = FleetRecords(database).job(job_id) or found
             raise RedirectInProgress(
-                f"the move of {found.uri} can't be settled by itself: it is {found.state.value}",
-                remedy="'lakeferry fleet pause --stop-running' stops moves that run",
+                f"the move of {found.uri} can't be resumed or cancelled alone: its state is "
+                f"{found.state.value}",
+                cause="only a move that failed or was stopped can be",
+                remedy="if the move is running, 'lakeferry fleet pause --stop-running' stops it; "
+                "then try again",
             )
         self.job: FleetJob = taken
         self._progress = MoveProgress(taken, step)

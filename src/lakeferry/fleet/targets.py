@@ -40,7 +40,7 @@ class TargetRule:
         found = _FIELD.findall(self.to)
         if not found or set(found) - values.keys():
             raise InvalidInput(
-                f"{self.to!r} doesn't say what targets are called",
+                f"{self.to!r} doesn't give each target a name of its own",
                 remedy="put {name} or {path} into it, as in 'sql:sales.new.{name}'",
             )
         # A URI is decoded once more: a table's name must not become a path by that.
@@ -58,7 +58,7 @@ class TargetRule:
             raise InvalidInput(
                 f"{self.to!r} leads out of {outer_place(self.to)}",
                 cause=f"the target of {table.uri} would be {place}",
-                remedy="leave out '..' after the first field",
+                remedy="don't write '..' after {name} or {path}",
             )
         return place
 
@@ -109,7 +109,7 @@ def target_problems(
     for place, uris in owners.items():
         for uri in uris:
             if uri == place:
-                found[uri] = FleetProblem(TAKEN, "its target is where it is now", _OTHER)
+                found[uri] = FleetProblem(TAKEN, "its target is its present place", _OTHER)
             elif len(uris) > 1:
                 others = ", ".join(each for each in uris if each != uri)
                 message = f"{place} is also the target of {others}"

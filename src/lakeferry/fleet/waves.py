@@ -40,7 +40,7 @@ class RunWindow:
         ]
         if len(minutes) != 2 or max(minutes) > _DAY_MINUTES or minutes[0] == minutes[1]:
             raise InvalidInput(
-                f"{text!r} isn't a time of day in which moves may begin",
+                f"{text!r} isn't a time of day in which moves may start",
                 remedy="write it as 22:00-05:00",
             )
         return cls(minutes[0] % _DAY_MINUTES, minutes[1], _zone(zone))

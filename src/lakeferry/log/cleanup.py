@@ -201,7 +201,7 @@ def _first_unsupported(
         unsupported = features.unsupported_features(protocol)
         if unsupported:
             names = ", ".join(unsupported)
-            return _Stop(version, f"version {version} has {names}, which we don't support")
+            return _Stop(version, f"version {version} has {names}, which Lakeferry doesn't support")
     return None
 
 

@@ -94,7 +94,7 @@ def _float_statistics(row_groups: Any) -> Iterator[thrift.LocatedStruct]:
                 statistics = known.get(_STATISTICS)
                 if statistics is not None and known[_TYPE] in _FLOATS:
                     if not isinstance(statistics, thrift.LocatedStruct):
-                        raise TypeError("a column's statistics are no struct")
+                        raise TypeError("a column's statistics aren't a struct")
                     yield statistics
     except (AttributeError, KeyError, TypeError) as broken:
         raise CorruptLog("a Parquet footer can't be read", cause=repr(broken)) from broken

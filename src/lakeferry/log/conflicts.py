@@ -39,9 +39,10 @@ class Conflict:
         """Return the conflict as an error, for callers that can't continue."""
         operation = (self.winner.operation if self.winner else None) or "another commit"
         return CommitConflict(
-            f"version {self.version} was committed by somebody else ({operation})",
+            f"another writer committed version {self.version} first ({operation})",
             cause=self.detail,
-            remedy="look at the table's newest version, and try again",
+            remedy="'lakeferry history TABLE --limit 5' shows that commit; then run the same "
+            "command again",
             version=self.version,
             reason=self.reason,
             winner=None if self.winner is None else dict(self.winner.values),

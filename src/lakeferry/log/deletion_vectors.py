@@ -90,12 +90,12 @@ def z85_decode(text: str) -> bytes:
     decoded = bytearray()
     try:
         if len(text) % 5:
-            raise ValueError(f"{len(text)} characters are no multiple of five")
+            raise ValueError(f"{len(text)} characters aren't a multiple of five")
         for start in range(0, len(text), 5):
             number = 0
             for character in text[start : start + 5]:
                 if character not in _VALUE:
-                    raise ValueError(f"{character!r} is no character of Z85")
+                    raise ValueError(f"{character!r} isn't a character of Z85")
                 number = number * 85 + _VALUE[character]
             if number >= 2**32:
                 # Engines read this differently, and none of the results is more right.

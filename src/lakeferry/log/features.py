@@ -442,5 +442,5 @@ def _remedy(refused: Iterable[Feature]) -> str:
             "use a version of Lakeferry that supports these features, or drop them from the table"
         )
     if any(not row.carry for row in rows):
-        return "use the catalog or coordinator that the table's commits belong to"
+        return "use the table through the catalog or service that manages its commits"
     return "drop these features from the table with the engine that manages it"

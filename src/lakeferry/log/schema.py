@@ -123,7 +123,7 @@ def _column(field: Mapping[str, Any], reading: _Reading) -> Column:
     mapped = (field.get("metadata") or {}) if reading.is_mapped else {}
     physical = mapped.get(_PHYSICAL_NAME, name)
     if not isinstance(name, str) or not isinstance(physical, str):
-        raise ValueError(f"{name!r} is no column's name")
+        raise ValueError(f"{name!r} isn't a column's name")
     type_changes.check_type_changes(field)
     return Column(name, physical, mapped.get(_ID), _type(field["type"], reading))
 

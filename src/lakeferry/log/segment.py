@@ -133,7 +133,7 @@ class Listing:
                 raise VersionNotAvailable(
                     f"there is no version {target}",
                     cause=f"the newest version is {newest}",
-                    remedy=f"ask for a version up to {newest}",
+                    remedy=f"use --version {newest} or an older one (version=N in Python)",
                     version=target,
                     newest_version=newest,
                 )
@@ -171,8 +171,8 @@ class Listing:
             )
         raise VersionNotAvailable(
             f"version {target} can no longer be rebuilt",
-            cause="the log before it was cleaned up",
-            remedy=f"ask for a version from {earliest} on",
+            cause="the earlier part of the log was cleaned up",
+            remedy=f"use --version {earliest} or a newer one (version=N in Python)",
             version=target,
             earliest_version=earliest,
         )
@@ -201,7 +201,7 @@ class Listing:
             return VersionNotAvailable(
                 f"there is no version {target}",
                 cause=f"the commit of version {missing} isn't in the log",
-                remedy="ask for another version",
+                remedy="use another --version; 'lakeferry history TABLE' lists the versions",
                 version=target,
             )
         return CorruptLog(

@@ -50,7 +50,7 @@ def _columns(schema_string: str) -> tuple[_Column, ...]:
 def _column(field: Mapping[str, Any]) -> _Column:
     name, kind, metadata = field["name"], field["type"], field.get("metadata") or {}
     if not isinstance(name, str):
-        raise ValueError(f"{name!r} is no column's name")
+        raise ValueError(f"{name!r} isn't a column's name")
     physical = metadata.get("delta.columnMapping.physicalName", name)
     if isinstance(kind, dict) and kind["type"] == "struct":
         children = tuple(_column(child) for child in kind["fields"])

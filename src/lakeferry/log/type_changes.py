@@ -40,7 +40,7 @@ def check_type_changes(field: Mapping[str, Any]) -> None:
     if changes is None:
         return
     if not isinstance(changes, list):
-        raise ValueError(f"{_KEY} of {field['name']!r} is no list")
+        raise ValueError(f"{_KEY} of {field['name']!r} isn't a list")
     for change in changes:
         before, after = change["fromType"], change["toType"]
         if not is_supported(before, after):

@@ -40,7 +40,8 @@ def check_no_redirect(state: TableState, location: str, done: str) -> None:
     raise RedirectInProgress(
         f"{location} can't be {done}",
         cause=f"it has a redirect{target}, which is {redirect.state.value}",
-        remedy="end the redirect first (redirect disable, cancel or thaw), or use its target",
+        remedy="end the redirect first: 'lakeferry redirect thaw' if the table is frozen, "
+        "'redirect cancel' if its move is unfinished, else 'redirect disable'; or use its target",
         location=location,
         state=redirect.state.value,
     )

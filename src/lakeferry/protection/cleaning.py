@@ -217,8 +217,9 @@ class _Work:
         if log.store.asks_catalog:
             raise CatalogManaged(
                 f"the log of {location} can't be cleaned up",
-                cause="its catalog decides when that is done, and gives nobody else the right",
-                remedy="leave it to the catalog",
+                cause="it is a managed table: its catalog decides when the log is cleaned up, and "
+                "allows nobody else to do it",
+                remedy="nothing has to be done: cleaning up this log is up to the catalog",
                 location=location,
             )
         features.check_writable(state.protocol)

@@ -195,7 +195,7 @@ def _check(log: DeltaLog, name: str, *, truncate_history: bool = False) -> Featu
         raise FeatureNotDroppable(
             f"the feature {name} of {location} can't be dropped",
             cause=f"other features depend on it: {', '.join(dependents)}",
-            remedy="drop those first",
+            remedy=f"first run: lakeferry feature drop {shell_safe(location)} {dependents[0]}",
             location=location,
             feature=name,
             required_by=dependents,

@@ -337,7 +337,7 @@ def _opened(source: str, target: str, redirect: Redirect) -> RedirectIllegalTran
         cause=f"its target {target} is open already, and somebody has written to the source "
         "since then: there are two tables",
         remedy="copy the rows that were written to the target, if there are any, to the source; "
-        f"{delete}; then 'lakeferry {cancel}' removes the entry",
+        f"{delete}; then 'lakeferry {cancel}' removes the redirect",
         location=source,
         state=RedirectState.ENABLING.value,
         target=target,

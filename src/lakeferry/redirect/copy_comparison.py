@@ -67,9 +67,9 @@ def chosen(wanted: bool | None, begun: bool, source: str) -> bool:
     if begun and wanted is False:
         raise InvalidInput(
             f"the copies of {source} can't be verified by the store alone any more",
-            cause="the move or the withdrawal began with --verify full, and copies of that run may "
-            "not have been compared yet",
-            remedy="leave out --verify: the command then reads both ends as it began",
+            cause="the interrupted command was started with --verify full, and its copies may not "
+            "have been compared yet",
+            remedy="leave out --verify: the command then reads both ends, as before",
             location=source,
         )
     return begun or bool(wanted)

@@ -227,11 +227,11 @@ def check_own_redirect(redirect: Redirect, table: str) -> None:
     own = same_place(source, table) if ":" in source else source == plain_path(table)
     if not own:
         raise RedirectSpecInvalid(
-            f"the redirect of {table} belongs to another table",
-            cause=f"its entry was put at {source}: this is a copy of that table, its target, or "
-            "the same place under another URI",
-            remedy=f"use {shell_safe(source)}; if the table's folder was moved by hand, first "
-            "move it back there",
+            f"the redirect in {table} was made for {source}",
+            cause=f"{table} is a copy of {source}, or its target, or the same place under "
+            "another URI",
+            remedy=f"run the command with {shell_safe(source)} instead; if the table's folder was "
+            "moved by hand, first move it back there",
             location=table,
             value=source,
         )

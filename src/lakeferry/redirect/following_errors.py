@@ -62,7 +62,7 @@ def withdrawn(source: str, redirect: Redirect) -> RedirectTargetReplaced:
     """Return the error for a redirect that was withdrawn and came back with a RESTORE."""
     return RedirectTargetReplaced(
         f"the redirect of {source} to {redirect.target} has ended",
-        cause="it was withdrawn, and a RESTORE has brought its entry back",
+        cause="'redirect disable' ended it, and a later RESTORE brought its table property back",
         remedy=f"'lakeferry redirect disable {shell_safe(source)}' makes {source} an "
         "ordinary table again, with all its rows",
         location=source,
@@ -71,8 +71,8 @@ def withdrawn(source: str, redirect: Redirect) -> RedirectTargetReplaced:
 
 
 def writes_blocked(place: str, state: RedirectState) -> RedirectInProgress:
-    """Return the error for a write to a table whose redirect is being set up or withdrawn."""
-    what = "set up" if state is RedirectState.ENABLING else "withdrawn"
+    """Return the error for a write to a table whose redirect is being set up or removed."""
+    what = "set up" if state is RedirectState.ENABLING else "removed"
     return RedirectInProgress(
         f"{place} can't be written to now",
         cause=f"its redirect is being {what} ({state.value})",

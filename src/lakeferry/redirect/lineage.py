@@ -139,10 +139,10 @@ def _of_moved(
     if found is not None:
         if opens_target(found[1], journal.move_id):
             return None, Anchor(version, _digest(found[0]))
-        return f"its version {version} isn't the one that opened the target of this move", None
+        return f"its version {version} isn't the commit that opened this move's target", None
     there = target.small_snapshot()
     if there.version < version:
-        return f"it ends at version {there.version}, and the move ended at {version}", None
+        return f"its newest version is {there.version}, but the move ended at {version}", None
     entry = read_entry.read(there.protocol, there.metadata, target.store.uri)
     own = entry.journal if entry is not None else None
     # If the target's own entry is a lock, it has no ready_version.
@@ -153,7 +153,8 @@ def _of_moved(
             return "it doesn't have the transaction of this move", None
     elif there.metadata.id != table_id:
         # Moved by an older Lakeferry, which recorded only the id.
-        return f"its id is {there.metadata.id}, and {table_id} moved", None
+        why = f"its table id is {there.metadata.id}, but the table that moved has the id {table_id}"
+        return why, None
     return None, _newest(target.source, there.version)
 
 
@@ -169,9 +170,10 @@ def _of_existing(journal: Journal, target: DeltaLog) -> tuple[str | None, Anchor
         return f"its version {known.version} isn't what it was at READY", None
     state = target.state()
     if state.version < known.version:
-        return f"it ends at version {state.version}, and had {known.version} at READY", None
+        why = f"its newest version is {state.version}, but it had version {known.version} at READY"
+        return why, None
     if state.metadata.id != known.table_id:
-        return f"its id is {state.metadata.id}, and was {known.table_id} at READY", None
+        return f"its table id is {state.metadata.id}, but was {known.table_id} at READY", None
     return None, _newest(target.source, state.version)
 
 

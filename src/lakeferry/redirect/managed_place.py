@@ -163,8 +163,8 @@ def check_principal(tables: ManagedTables, source: str, managed: ManagedTarget) 
     if present == managed.principal:
         return
     raise Forbidden(
-        f"the move of {source} was begun by {managed.principal}",
-        cause=f"the catalog's place for it belongs to that user alone, and we ask as {present}",
+        f"the move of {source} was started by {managed.principal}",
+        cause=f"only that user may use the place that the catalog allocated; you are {present}",
         remedy=f"run the same command with the token of {managed.principal}",
         principal=managed.principal,
     )

@@ -129,7 +129,7 @@ class Move:
             raise Conflict(
                 self.version,
                 "version_replaced",
-                "the commit that began the redirect was overwritten by a writer without "
+                "the commit that started the move was overwritten by a writer without "
                 "put-if-absent",
                 found[1].commit_info if found else None,
             ).error()
@@ -183,7 +183,7 @@ class Move:
             raise self._replaced()
         found = self.decision()
         if found is None:
-            raise self._undecided("it is gone again")
+            raise self._undecided("another process has deleted the commit again")
         if not isinstance(result, Conflict):
             opens = state is RedirectState.READY
             there = RedirectState.NORMAL if opens else RedirectState.DROPPING
@@ -208,14 +208,14 @@ class Move:
         if lines.metadata is None or lines.commit_info is None or mark is None:
             raise self._foreign()
         if mark.get("moveId") != self.journal.move_id:
-            raise self._undecided("it belongs to another move")
+            raise self._undecided("the commit there was made by another move")
         if self.managed is not None:
             # The place belongs to this move alone, and an entry is too long for the catalog: so
             # the closing commit has none, and the mark says which of the two commits it is.
             ends = (RedirectState.READY, RedirectState.NORMAL)
             by_mark = next((each for each in ends if each.value == mark.get("state")), None)
             if by_mark is None:
-                raise self._undecided("its mark isn't one of this move's")
+                raise self._undecided("the commit there doesn't say how this move ended")
             return by_mark, lines.commit_info
         after = redirect_commits.state_after(lines, self.version + 1, self.locked)
         entry = read_entry.read(after.protocol, after.metadata, self.place.uri)
@@ -223,7 +223,7 @@ class Move:
         # the mark of this move too: it says NORMAL and, unlike a closing commit, has no entry.
         decided = RedirectState.READY if entry is None else RedirectState.NORMAL
         if mark.get("state") != decided.value:
-            raise self._undecided("it is the source's, brought there by a later move")
+            raise self._undecided("a later move copied the source's commit there")
         return decided, lines.commit_info
 
     def _commit_that_decides(self) -> tuple[bytes, Lines] | None:
@@ -278,7 +278,7 @@ class Move:
         ones. An opening commit that is put after that stands alone and opens nothing.
         """
         if self.decision() is not None:
-            raise self._undecided("another process has decided the move meanwhile")
+            raise self._undecided("another process has completed or cancelled this move")
         self.check_going()
 
     def is_replaced(self) -> bool:

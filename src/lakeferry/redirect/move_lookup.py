@@ -38,7 +38,8 @@ def begun(
             f"the redirect of {source.store.uri} can't be resumed",
             cause="its newest version isn't the commit that started the move: somebody wrote to "
             "the table after that commit, or another program started the move",
-            remedy=f"'lakeferry redirect cancel {shell_safe(source.store.uri)}' removes the entry",
+            remedy=f"'lakeferry redirect cancel {shell_safe(source.store.uri)}' removes the "
+            "redirect",
             location=source.store.uri,
             value=state.version,
         )

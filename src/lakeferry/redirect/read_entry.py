@@ -138,7 +138,7 @@ def _decode(
         if target is not None and target.table_id is not None and journal is not None:
             target = replace(target, name=journal.catalog_name)
     if target is None and state is not RedirectState.ENABLING:
-        raise _invalid(table, f"it is {state.value} and says not where to", text)
+        raise _invalid(table, f"its state is {state.value}, but it has no target", text)
     rules = _rules(value.get("noredirectrules"), table) or (journal.rules if journal else ())
     return Redirect(mode, state, kind, target, (dialect,), source, rules, journal)
 
@@ -198,7 +198,7 @@ def _place(value: object, table: str) -> RedirectTarget | None:
             split(value)
         return RedirectTarget(TargetKind.OBJECT_STORE, normalise(value))
     except InvalidInput as bad:
-        raise _invalid(table, "its location is no place", value) from bad
+        raise _invalid(table, "its location isn't a valid path or URI", value) from bad
 
 
 def _rules(value: object, table: str) -> tuple[Rule, ...]:
@@ -208,19 +208,19 @@ def _rules(value: object, table: str) -> tuple[Rule, ...]:
         try:
             value = msgspec.json.decode(value)
         except (msgspec.MsgspecError, RecursionError) as broken:
-            raise _invalid(table, "its rules are no JSON", value) from broken
+            raise _invalid(table, "its rules aren't valid JSON", value) from broken
     if not isinstance(value, list):
-        raise _invalid(table, "its rules are no list", value)
+        raise _invalid(table, "its rules aren't a list", value)
     rules = []
     for each in value:
         if not isinstance(each, dict):
-            raise _invalid(table, "a rule is no object", each)
+            raise _invalid(table, "a rule isn't a JSON object", each)
         rule = _lowered(each)
         named, allowed = rule.get("appname"), rule.get("allowwrite", rule.get("allowedoperations"))
         if not isinstance(named, str | None) or not isinstance(allowed or [], list):
             raise _invalid(table, "a rule has the wrong shape", each)
         if not all(isinstance(operation, str) for operation in allowed or []):
-            raise _invalid(table, "a rule names an operation that is no text", each)
+            raise _invalid(table, "an operation in a rule isn't a string", each)
         rules.append(Rule(named or None, tuple(allowed or ())))
     return tuple(rules)
 
@@ -269,7 +269,7 @@ def _object(value: object, table: str, what: str) -> dict[str, Any]:
         try:
             value = msgspec.json.decode(value)
         except (msgspec.MsgspecError, RecursionError) as broken:
-            raise _invalid(table, f"{what} is no JSON", value) from broken
+            raise _invalid(table, f"{what} isn't valid JSON", value) from broken
     if not isinstance(value, dict):
         raise _invalid(table, f"{what} isn't an object", value)
     return value

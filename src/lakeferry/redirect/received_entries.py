@@ -36,7 +36,8 @@ from lakeferry.table import DeltaLog
 
 RECEIVED = f"{paths.OWN_DIR}/received"
 NOT_FOLLOWED = (
-    "the redirect entry arrived by transfer and isn't followed: 'redirect disable' removes it"
+    "the redirect arrived by push or pull, so it isn't followed: 'lakeferry redirect disable' "
+    "removes it"
 )
 _MOVES = f"{paths.OWN_DIR}/moves/"
 

@@ -26,7 +26,7 @@ def check_no_received_entry(setting: Setting, table_uri: str) -> TableState:
     state = log.state()
     if _has_arrived(log, state):
         raise RedirectIllegalTransition(
-            f"{table_uri} has a redirect entry that arrived by transfer",
+            f"{table_uri} has a redirect that arrived by push or pull",
             cause="it was set somewhere else, and isn't followed here",
             remedy=f"remove it first: lakeferry redirect disable {shell_safe(table_uri)}",
             location=table_uri,
@@ -48,8 +48,8 @@ def withdraw_received(
         return None
     if asks_for_target:
         raise RedirectIllegalTransition(
-            f"the redirect entry of {table_uri} has no target here",
-            cause="it arrived by transfer, and its target wasn't copied from this table",
+            f"the redirect of {table_uri} has no target here",
+            cause="it arrived by push or pull, and its target wasn't copied from this table",
             remedy=f"leave the option out: lakeferry redirect disable {shell_safe(table_uri)}",
             location=table_uri,
         )

@@ -94,14 +94,14 @@ def describe_redirect(
     odd += [
         (
             "property_without_feature",
-            f"{name} is set and the protocol lacks its feature: it has no effect",
+            f"{name} is set, but has no effect: the protocol lacks its feature",
         )
         for name in read_entry.stray(protocol, metadata)
     ]
     odd += [
         (
             "redirect_without_entry",
-            f"feature {feature} is in the protocol and no property says where it leads",
+            f"feature {feature} is in the protocol, but no table property has its redirect",
         )
         for feature in sorted(features.REDIRECT_FEATURES & protocol.features)
         if not any(name in metadata.configuration for name in _properties(feature))
@@ -241,8 +241,8 @@ def _about_beginning(
     begins = begun is not None and move_lookup.is_beginning(begun[1].commit_info, redirect)
     if redirect.journal is not None and not begins:
         why = (
-            f"version {found.version} isn't the one that started the move: it can't be resumed; "
-            "'redirect cancel' removes it"
+            f"version {found.version} isn't the commit that started the move, so the move can't be "
+            "resumed; 'lakeferry redirect cancel' removes the redirect"
         )
         yield NOWHERE, f"the redirect is being set up ({redirect.state.value}), and {why}"
 
@@ -263,9 +263,9 @@ def about_lock(
         yield "redirect_spec_invalid", str(invalid)
         return
     if move_lookup.leads_nowhere(source, redirect, found.version):
-        why = "and was withdrawn: an old entry is back, perhaps by a RESTORE"
-        remedy = "'redirect disable' removes it"
+        why = "but it was already ended: the old entry came back, perhaps by a RESTORE"
+        remedy = "'lakeferry redirect disable' removes it"
         yield NOWHERE, f"the redirect leads to {place}, {why}; {remedy}"
     elif lock is not None and lock.state is RedirectState.DROPPING and lock.is_target(place):
-        why = "the redirect to it is still there: 'redirect resume' completes the withdrawal"
+        why = "the redirect to it is still there: 'lakeferry redirect resume' removes it"
         yield "redirect_withdrawal_unfinished", f"{place} is closed, and {why}"

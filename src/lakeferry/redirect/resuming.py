@@ -96,7 +96,7 @@ def resumable(redirect: Redirect | None, source_uri: str) -> Redirect:
         raise RedirectIllegalTransition(
             f"the redirect of {source_uri} can't be resumed",
             cause="another program made it",
-            remedy="continue with that program, or remove the entry: lakeferry redirect "
+            remedy="continue with that program, or remove the redirect: lakeferry redirect "
             f"{'disable' if is_ready else 'cancel'} {shell_safe(source_uri)}",
             location=source_uri,
             state=redirect.state.value,
@@ -109,7 +109,7 @@ def _check_takes_name(managed: bool, source: str) -> None:
     if not managed:
         raise InvalidInput(
             f"the target of {source} can't get another name",
-            cause="only the table of an unfinished move to a managed table can",
+            cause="only the target of an unfinished move to a managed table can get another name",
             remedy="leave out --name",
             location=source,
         )
@@ -142,7 +142,7 @@ def _resume_enabling(
 def check_place(move: Move) -> None:
     """Refuse to bring anything to a place that is another table's by now."""
     if cancel.is_lost(move):
-        cause = f"the move of {move.source.store.uri} was interrupted at its start"
+        cause = f"the move of {move.source.store.uri} was interrupted before it locked the target"
         if move.managed is not None:
             cause = (
                 f"unity:{move.managed.private_name} was dropped, or somebody else has committed "
@@ -151,7 +151,7 @@ def check_place(move: Move) -> None:
         raise RedirectTargetNotEmpty(
             f"{move.place.uri} has been taken by another table"
             if move.managed is None
-            else f"the move of {move.source.store.uri} can't end at {move.redirect.target}",
+            else f"the move of {move.source.store.uri} to {move.redirect.target} can't continue",
             cause=cause,
             remedy=f"'lakeferry redirect cancel {shell_safe(move.source.store.uri)}' undoes the "
             "move; then choose another target",

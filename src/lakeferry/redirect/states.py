@@ -86,9 +86,7 @@ def _remedy(state: RedirectState, table: str) -> str:
         case RedirectState.READY:
             return f"'{run} disable {table}' ends the redirect first"
         case RedirectState.DROPPING:
-            return (
-                f"'{run} resume {table}' or '{run} disable {table}' completes the withdrawal first"
-            )
+            return f"first run '{run} resume {table}': it completes the return of the table"
 
 
 def redirect_diagram() -> str:

@@ -111,7 +111,7 @@ def _unlisted(redirect: Redirect, source: str) -> RedirectTargetMissing:
     return RedirectTargetMissing(
         f"the redirect of {source} leads to {redirect.target}, which the catalog doesn't list",
         cause="the table was dropped, or it was renamed and you may not list its schema",
-        remedy="if it was renamed, have USE SCHEMA on its schema granted, and run the command "
+        remedy="if it was renamed, ask for USE SCHEMA on its schema, and run the command "
         f"again; {lineage.way_out(source)}",
         location=source,
         target=str(redirect.target),

@@ -87,7 +87,7 @@ class ConnectClient(Client):
         """Refuse a stream into a table by its name, if the server would open it by its path."""
         if self.server.setting(FOLLOW_ON_SERVER) == "true":
             raise RedirectNotFollowed(
-                f"a stream can't be started into {place.identifier} in this session",
+                f"this session can't start a stream that writes to {place.identifier}",
                 cause=f"with {FOLLOW_ON_SERVER}, delta-spark opens the sink of a stream by its "
                 "path, and refuses the path of a table that its catalog manages",
                 remedy=f'spark.conf.set("{FOLLOW_ON_SERVER}", "false"), then start it again',
@@ -288,8 +288,8 @@ class ConnectClient(Client):
             raise CatalogManaged(
                 f"this session can't open {place.identifier}, a table that its catalog manages",
                 cause=str(failed).splitlines()[0],
-                remedy="give the server a catalog of that name, or have SELECT on the table "
-                "granted to the user of this session",
+                remedy="give the server a catalog of that name, or ask the catalog's administrator "
+                "to grant SELECT on the table to the user of this session",
                 name=".".join(place.name),
                 location=location,
             ) from failed

@@ -90,8 +90,9 @@ def _location_of(spark: SparkSession, catalog: Any, place: NewPlace, location: s
         raise CatalogManaged(
             f"Spark's catalog {place.name[0]} can't open {place.identifier}",
             cause=_first_line(failed),
-            remedy="have SELECT on the table, and MODIFY for writing, granted to the user whose "
-            "token Spark has, or correct the catalog's settings as the cause says",
+            remedy="ask the catalog's administrator to grant SELECT on the table, and MODIFY for "
+            "writing, to the user whose token Spark has, or correct the catalog's settings as the "
+            "cause says",
             name=".".join(place.name),
             location=location,
         ) from failed

@@ -127,8 +127,8 @@ class LakeFSStore(Store):
                 if found:
                     return str(UriParts("file", "", f"{lead}/{below.strip('/')}"))
         raise ObjectNotFound(
-            f"Lakeferry can't find out where lakeFS stores {said}",
-            cause=f"{self._api.uri} has no object whose address shows it",
+            f"Lakeferry can't find the local folder in which lakeFS keeps {said}",
+            cause=f"no object in {self._api.uri} has a file address that shows the folder",
             uri=self.uri,
         )
 

@@ -281,7 +281,7 @@ class Rest:
             raise self.unavailable(answer.problem)
         if body is None and (content or not answer.ok):
             raise self.unavailable(
-                f"its answer (status {status}) is no JSON object",
+                f"its answer (status {status}) isn't a JSON object",
                 f"check {self._url_setting}: another program seems to answer there",
             )
         return answer
@@ -298,7 +298,7 @@ class Rest:
                 **fields,
             )
         return Forbidden(
-            f"{self.service} at {self.root} doesn't allow it",
+            f"{self.service} at {self.root} denies this request",
             cause=cause,
             remedy=self.owner,
             **fields,

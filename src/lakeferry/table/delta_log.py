@@ -181,8 +181,8 @@ class DeltaLog:
         }
         if not commits:
             raise VersionNotAvailable(
-                "the table has no commit from which the time of a version is known",
-                remedy="ask for a version instead",
+                "no version can be found by its time, because no commit is left in the log",
+                remedy="use --version N instead of --timestamp (version=N in Python)",
                 timestamp=timestamp_ms,
             )
         kept = timestamps.in_commit_timestamps((state or self.state()).metadata)
@@ -196,9 +196,9 @@ class DeltaLog:
             found = max((v for v in times if v < bound and times[v] <= timestamp_ms), default=None)
         if found is None:
             raise VersionNotAvailable(
-                f"the table has no version from {timestamp_ms} or before",
+                f"the table has no version that was there at {timestamp_ms}",
                 cause="the oldest version that can be rebuilt is newer",
-                remedy=f"ask for version {min(commits)} or a later time",
+                remedy=f"use a later --timestamp, or --version {min(commits)} or a newer one",
                 timestamp=timestamp_ms,
                 earliest_version=min(commits),
             )

@@ -22,16 +22,17 @@ _CHAIN = "unit/transfer/chain/test_validation.py::"
 
 NEEDS_A_PERSON.update(
     {
-        "failure_messages.py: ask its owner: the dataset there is damaged": _SENDER,
+        "failure_messages.py: ask the owner of the dataset to repair it: it lacks files": _SENDER,
         "failure_messages.py: ask the server's owner for a token that is valid now, then run the "
         "same command again": "a token has to end in the middle of a session",
         "failure_messages.py: compare the versions of Lakeferry at both ends": _OTHER_VERSION,
         "failure_messages.py: {}; the server's log has the reason": _OTHER_VERSION,
-        "failure_messages.py: pull into an empty place: then it is transferred in parts": provoked(
+        "failure_messages.py: pull into an empty place: the table is then transferred in "
+        "parts": provoked(
             "it takes a history of many gigabytes",
             "unit/server/sessions/test_pull_work.py",
         ),
-        "failure_messages.py: push to a new name: then it is transferred in parts": (
+        "failure_messages.py: push to a new name: the table is then transferred in parts": (
             "it takes a history of many gigabytes"
         ),
         "failure_messages.py: run the same command again: what has arrived isn't transferred "
@@ -130,7 +131,8 @@ NEEDS_A_PERSON.update(
             _PEER,
             f"{_REPOSITORY}TestCommits::test_a_commit_without_its_objects_stores_nothing",
         ),
-        "version_blocks.py: compact the table's small files, then clean up its log": (
+        "version_blocks.py: compact the table's small files (OPTIMIZE), then run 'lakeferry "
+        "cleanup TABLE'": (
             provoked(
                 "it takes a commit with hundreds of thousands of files",
                 f"{_DELTA}test_a_block_that_is_too_large_isn_t_made",
@@ -186,11 +188,12 @@ NEEDS_A_PERSON.update(
             "unit/server/test_upload_slots.py::"
             "test_of_those_who_wait_some_of_who_has_the_most_make_way",
         ),
-        "garbage_collection.py: try again when fewer pushes are running": provoked(
+        "garbage_collection.py: run 'lakeferry gc' again when fewer pushes are running": provoked(
             "it takes a slow store",
             "unit/transfer/repository/test_garbage_collection.py::test_a_store_that_is_too_slow_loses_nothing",
         ),
-        "remote_dataset.py: ask the server's owner for its certificate": provoked(
+        "remote_dataset.py: ask the server's owner for the certificate of its authority, and set "
+        "SSL_CERT_FILE to that file": provoked(
             "another person has to act, and a certificate has to be installed",
             "unit/transfer/client/test_remote_dataset.py::"
             "test_a_server_without_a_certificate_that_we_trust_is_named",

@@ -32,13 +32,12 @@ NEEDS_A_PERSON.update(
         ),
         "app.py: please report it, with what {}=1 shows": _REPORT,
         "move_list.py: please report it": _REPORT,
-        "single_moves.py: 'lakeferry fleet pause --stop-running' stops it; then cancel it again": (
-            _RACE
-        ),
+        "single_moves.py: 'lakeferry fleet pause --stop-running' stops the move; then cancel it "
+        "again": (_RACE),
         "features.py: drop these features from the table with the engine that manages it": (
             _OTHER_PROGRAM
         ),
-        "features.py: use the catalog or coordinator that the table's commits belong to": (
+        "features.py: use the table through the catalog or service that manages its commits": (
             _OTHER_PROGRAM
         ),
         "move_list.py: run the command again: the list continues from here": provoked(
@@ -165,8 +164,8 @@ NEEDS_A_PERSON.update(
         ),
         "connect_plans.py: spark.conf.set('spark.connect.session.planCompression.threshold', "
         "'-1')": "it takes a PySpark that compresses plans in another way",
-        "connect_client.py: give the server a catalog of that name, or have SELECT on the table "
-        "granted to the user of this session": _UNITY_ON_CONNECT,
+        "connect_client.py: give the server a catalog of that name, or ask the catalog's "
+        "administrator to grant SELECT on the table to the user of this session": _UNITY_ON_CONNECT,
         "connect_client.py: connect to a server that has the catalog to which the table "
         "moved": _UNITY_ON_CONNECT,
         'connect_client.py: spark.conf.set("{}", "false"), then start it again': _UNITY_ON_CONNECT,
@@ -183,8 +182,9 @@ NEEDS_A_PERSON.update(
         "session_catalogs.py: set {}.uri to the server that Lakeferry uses (UC_URL)": provoked(
             _IN_SPARK, f"{_BY_NAME}test_another_table_of_that_name_is_refused"
         ),
-        "session_catalogs.py: have SELECT on the table, and MODIFY for writing, granted to the "
-        "user whose token Spark has, or correct the catalog's settings as the cause says": provoked(
+        "session_catalogs.py: ask the catalog's administrator to grant SELECT on the table, and "
+        "MODIFY for writing, to the user whose token Spark has, or correct the catalog's settings "
+        "as the cause says": provoked(
             "another person has to grant it",
             f"{_BY_NAME}test_a_table_that_spark_cant_open_is_refused",
         ),

@@ -25,8 +25,8 @@ def a_pull_whose_connections_broke_is_tried_again(witness: Witness) -> None:
 
 
 @follows(
-    "simple_pull.py: ask its owner: the dataset there is damaged",
-    "downloads.py: ask its owner: the dataset there is damaged",
+    "simple_pull.py: ask the owner of the dataset to repair it: it lacks a block",
+    "downloads.py: ask the owner of the dataset to repair it: it lacks an object",
 )
 def a_dataset_is_pulled_when_its_owner_has_restored_it(witness: Witness) -> None:
     files = laid_out(Chain(b"\xed\x01" + bytes([201]) * 32).append().append())

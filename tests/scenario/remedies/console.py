@@ -48,7 +48,8 @@ NEEDS_A_PERSON.update(
             "sign_in.py: open the URL that 'lakeferry ui' printed; each start has another one": (
                 f"{_APP}TestLocal::test_another_token_lets_nobody_in"
             ),
-            "single_moves.py: 'lakeferry fleet pause --stop-running' stops moves that run": "unit/"
+            "single_moves.py: if the move is running, 'lakeferry fleet pause --stop-running' stops "
+            "it; then try again": "unit/"
             "web/pages/test_move_jobs.py::test_a_job_that_does_not_stand_still_is_not_settled",
             "single_moves.py: see 'lakeferry fleet status'": "scenario/test_single_moves.py::"
             "test_a_job_that_is_not_there_is_refused",

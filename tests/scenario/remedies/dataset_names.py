@@ -34,11 +34,16 @@ NEEDS_A_PERSON.update(
             "it takes two processes that meet in one storage call",
             f"{_CHANGES}TestCrashes::test_a_hold_of_a_process_that_has_ended_stops_nobody",
         ),
-        "failure_messages.py: it was renamed or deleted while the push began: 'lakeferry ls' shows "
-        "its name now; the same command pushes it as a new dataset under the old name": provoked(
+        "failure_messages.py: it was renamed or deleted while the push started: 'lakeferry ls' "
+        "shows its name now; the same command pushes it as a new dataset under the old "
+        "name": provoked(
             "it takes two processes that meet in one storage call",
             "simulation/test_transfer_renames.py::"
             "test_a_push_to_a_dataset_that_is_changed_meanwhile",
+        ),
+        "dataset_folders.py: run the same command again": provoked(
+            "it takes two processes that meet in one storage call",
+            "unit/transfer/repository/test_dataset_changes.py::",
         ),
         "datasets.py: compare the versions of Lakeferry at both ends": (
             "a newer Lakeferry or another program has to be installed"
@@ -57,7 +62,7 @@ def _root(witness: Witness, *names: str) -> str:
 @follows(
     "dataset_changes.py: 'lakeferry ls' shows the datasets",
     "dataset_changes.py: choose another name",
-    "dataset_changes.py: try again when it has ended",
+    "dataset_changes.py: run the command again when it has ended, or in {} s",
     "dataset_changes.py: move that folder to another place below the root first",
     "datasets.py: write private or public",
 )
@@ -86,8 +91,9 @@ def a_dataset_gets_a_free_name(witness: Witness) -> None:
 
 @follows(
     "redirect_guard.py: bring its rows back first: lakeferry redirect disable {}; or, {}",
-    "redirect_guard.py: end that first, with 'lakeferry redirect disable' or 'thaw'; or, {}",
     "redirect_guard.py: undo that first: lakeferry redirect cancel {}; or, {}",
+    "redirect_guard.py: first run 'lakeferry redirect disable' with its path (or 'redirect thaw' "
+    "if it is frozen); or, {}",
 )
 def a_table_that_a_redirect_leads_to_is_brought_back_first(witness: Witness) -> None:
     root = _root(witness, "frozen")

@@ -179,8 +179,8 @@ def a_file_that_is_missing_is_restored(witness: Witness) -> None:
 
 @follows(
     "delta_dataset.py: if no version of the table here needs it, delete it, and try again",
-    "failure_messages.py: the server's log names the file that is in the way: if nobody needs "
-    "it, have it deleted there, and push again",
+    "failure_messages.py: the server's log names the file that is in the way: if nobody needs it, "
+    "ask the server's administrator to delete it, and push again",
 )
 def a_file_in_the_way_is_deleted(witness: Witness) -> None:
     lake = witness.lake
@@ -196,7 +196,7 @@ def a_file_in_the_way_is_deleted(witness: Witness) -> None:
     there = Path(witness.server.store.uri.removeprefix("file://")) / "in-the-way" / new.pop()
     there.write_bytes(b"another")
     told = witness.refused("push", table, url, *words)["remedy"]
-    assert "have it deleted there, and push again" in told
+    assert "administrator to delete it, and push again" in told
     assert there.name in witness.server.shown()
     there.unlink()
     witness.done("push", table, url, *words)
@@ -223,7 +223,7 @@ def a_table_with_absolute_paths_is_copied_first(witness: Witness) -> None:
     witness.done("push", lake.uri("c"), url, *words)
 
 
-@follows("failure_messages.py: let that push end, or push again in {} seconds")
+@follows("failure_messages.py: wait until that push ends, or push again in {} seconds")
 def a_name_that_an_unfinished_first_push_holds_is_waited_for(witness: Witness) -> None:
     table = witness.lake.make("t")
     url, words = _writing(witness, "held")

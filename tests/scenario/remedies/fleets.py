@@ -44,7 +44,7 @@ def a_first_scan_names_a_prefix(witness: Witness) -> None:
     witness.done("fleet", "scan", witness.lake.uri("old"))
 
 
-@follows("targets.py: leave out '..' after the first field")
+@follows("targets.py: don't write '..' after {name} or {path}")
 def a_template_that_leads_out_of_its_folder(witness: Witness) -> None:
     _scanned(witness, "t")
     witness.refused("fleet", "plan", "--to", witness.lake.uri("new") + "/{name}/../../x/{name}")

@@ -34,12 +34,12 @@ NEEDS_A_PERSON.update(
             "tests/unit/redirect/disable/test_managed_return.py::"
             "test_a_source_that_was_written_to_is_told_how_to_drop_the_managed_table"
         ),
-        "managed_loss.py: ask the catalog's administrator for {}; if it was dropped, 'lakeferry "
-        "redirect cancel {} --leave-copies' makes the source an ordinary table again": (
+        "managed_loss.py: ask the catalog's administrator whether the table {} was dropped; if so, "
+        "'lakeferry redirect cancel {} --leave-copies' makes the source an ordinary table again": (
             "only the administrator knows whether the table was dropped: "
             f"{_UNIT}::test_a_table_that_may_be_open_is_not_given_up_unless_somebody_says_so"
         ),
-        "managed_move.py: 'lakeferry redirect resume {} --name unity:{}.OTHER' goes on with "
+        "managed_move.py: 'lakeferry redirect resume {} --name unity:{}.OTHER' continues with "
         "another name, or run 'resume' without --name once the name is free": (
             "the name has to be taken within a move: "
             f"{_SCENARIO}::test_a_name_that_is_taken_meanwhile_is_replaced_by_another_one"
@@ -54,7 +54,7 @@ NEEDS_A_PERSON.update(
             f"the catalog decides: {_REFUSALS}::"
             "test_what_the_catalog_forbids_is_refused_before_anything_is_copied"
         ),
-        "unity_managed_tables.py: have {} granted to you": (
+        "unity_managed_tables.py: ask the catalog's administrator to grant you {}": (
             f"the administrator has to act: {_REFUSALS}::"
             "test_the_privilege_that_is_missing_is_named"
         ),
@@ -62,7 +62,7 @@ NEEDS_A_PERSON.update(
             "no command of ours sets such a text; a move adds to this remedy, and has its case"
         ),
         "managed_move.py: {}; {}": "the two parts have their own cases",
-        "managed_move.py: 'lakeferry redirect resume {}' looks again": (
+        "managed_move.py: 'lakeferry redirect resume {}' checks again": (
             "it takes a catalog that forgets what it has accepted"
         ),
         "managed_move.py: choose another name in the same schema": (
@@ -84,13 +84,13 @@ NEEDS_A_PERSON.update(
         "managed_place.py: run the same command with the token of {}": (
             f"another user has to act: {_UNIT}::test_another_user_is_refused_by_name"
         ),
-        "target_lock.py: go on using the table, by its old path or by its name, and ask the "
+        "target_lock.py: continue to use the table, by its old path or by its name, and ask the "
         "catalog's administrator whether it accepts the table feature redirectWriterOnly": (
             "another server is needed: tests/unit/redirect/disable/test_managed_return.py::"
             "test_a_catalog_that_refuses_the_lock_leaves_all_as_it_is"
         ),
-        "target_in_catalog.py: if it was renamed, have USE SCHEMA on its schema granted, and run "
-        "the command again; {}": (
+        "target_in_catalog.py: if it was renamed, ask for USE SCHEMA on its schema, and run the "
+        "command again; {}": (
             "the administrator has to act, or the table was dropped: "
             "tests/scenario/test_managed_withdrawal.py::test_a_table_that_was_dropped_is_refused"
         ),

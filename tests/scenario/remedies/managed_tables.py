@@ -14,10 +14,10 @@ _TABLES = "tests/scenario/test_managed_tables.py"
 
 NEEDS_A_PERSON.update(
     {
-        "cleaning.py: leave it to the catalog": (
+        "cleaning.py: nothing has to be done: cleaning up this log is up to the catalog": (
             f"there is nothing to type: {_TABLES}::test_what_the_catalog_does_not_permit_is_refused"
         ),
-        "managed_store.py: leave it to the catalog": (
+        "managed_store.py: leave the file as it is: only the catalog may change it": (
             f"no command does that: {_STORE}::test_the_log_is_not_changed_past_the_catalog"
         ),
         "managed_store.py: run the same command again": (
@@ -31,8 +31,8 @@ NEEDS_A_PERSON.update(
         "administrator": (
             "it takes a catalog that says that a free version is taken, over and over"
         ),
-        "publish_commits.py: find out which writer put it there without asking the catalog, and "
-        "move it away; then publish again": (
+        "publish_commits.py: stop the writer that wrote this file without the catalog, move the "
+        "file out of the log, and run 'lakeferry publish TABLE' again": (
             "only a person finds out which writer that was: "
             f"{_STORE}::test_a_published_file_with_other_bytes_is_not_reported"
         ),
@@ -56,21 +56,21 @@ NEEDS_A_PERSON.update(
             "tests/scenario/test_vended_credentials.py::test_options_of_the_user_ask_nobody "
             "gives its own"
         ),
-        "unity_delta_rest.py: continue as the user who began, to whom alone the place belongs.{}": (
+        "unity_delta_rest.py: only the user who started the move may use that place: run the same "
+        "command with that user's token (UC_TOKEN).{}": (
             f"another user has to begin: {_UNIT}::test_a_staging_table_belongs_to_who_allocated_it"
         ),
-        "unity_delta.py: have its administrator create it (CREATE SCHEMA {}.{}), then try again": (
-            f"an administrator has to act: {_CONTRACT}::test_a_missing_schema_is_named"
-        ),
+        "unity_delta.py: ask its administrator to create it (CREATE SCHEMA {}.{}), then try "
+        "again": (f"an administrator has to act: {_CONTRACT}::test_a_missing_schema_is_named"),
         "unity_delta_rest.py: check the name, and whether it was dropped": (
             f"only a person knows the name: {_CONTRACT}::test_a_missing_schema_is_named"
         ),
-        "unity_delta_rest.py: change what the cause names, or have the administrator of the "
-        "server change its rules": (
+        "unity_delta_rest.py: change what the cause names, or ask the administrator of the server "
+        "to change its rules": (
             f"the catalog decides: {_REFUSALS}::"
             "test_managed_tables_that_are_switched_off_later_are_read_and_not_changed"
         ),
-        "unity_delta_rest.py: have its administrator set up what the cause names; or leave out "
+        "unity_delta_rest.py: ask its administrator to set up what the cause names; or leave out "
         "--managed: the table is registered as an external one then": (
             f"the administrator has to act: {_REFUSALS}::"
             "test_a_server_that_is_not_set_up_for_managed_tables_is_refused"
@@ -79,12 +79,12 @@ NEEDS_A_PERSON.update(
             f"the API is called with another one in "
             f"{_CONTRACT}::test_a_taken_name_is_given_to_nobody"
         ),
-        "unity_delta_rest.py: have its administrator give all but one of them another name in its "
+        "unity_delta_rest.py: ask its administrator to rename all but one of them in its "
         "database": (
             "no request reaches those tables: "
             f"{_CONTRACT}::test_two_tables_of_one_name_are_an_error_of_its_own"
         ),
-        "unity_delta_rest.py: have {} granted to you": (
+        "unity_delta_rest.py: ask the catalog's administrator to grant you {}": (
             "whoever owns the table has to act: "
             f"{_UNIT}::test_a_refusal_says_which_privilege_is_needed"
         ),

@@ -251,7 +251,7 @@ def a_table_moves_to_a_store_that_keeps_its_promises(witness: Witness) -> None:
 
 @follows(
     "carried_commits.py: stop the writer of that commit; then 'lakeferry redirect resume {}' "
-    "continues the withdrawal"
+    "continues the 'redirect disable'"
 )
 def a_withdrawal_goes_on_once_the_source_is_left_alone(witness: Witness) -> None:
     source = moved(witness)
@@ -266,13 +266,16 @@ def a_withdrawal_goes_on_once_the_source_is_left_alone(witness: Witness) -> None
 # --- Commits ----------------------------------------------------------------------------------
 
 
-@follows("conflicts.py: look at the table's newest version, and try again")
+@follows(
+    "conflicts.py: 'lakeferry history TABLE --limit 5' shows that commit; then run the same "
+    "command again"
+)
 def a_table_that_was_changed_meanwhile_is_looked_at_and_frozen(witness: Witness) -> None:
     source = witness.lake.make("t")
     mover = meanwhile(commits(source), lambda: set_property(witness, "owner", "somebody"))
     witness.raises(lambda: mover.freeze(source))
-    found = witness.done("inspect", source)["metadata"]["configuration"]
-    assert found["owner"] == "somebody"
+    (newest, *_) = witness.done("history", source, "--limit", 5)["commits"]
+    assert newest["version"] == 3
     assert witness.done("redirect", "freeze", source)["frozen"]
 
 

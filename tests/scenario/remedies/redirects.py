@@ -91,8 +91,8 @@ def a_move_that_has_begun_is_taken_back_or_gone_on_with(witness: Witness) -> Non
 
 
 @follows(
-    "repeated_enable.py: 'lakeferry redirect resume {}' completes the withdrawal; then run the "
-    "same command again"
+    "repeated_enable.py: 'lakeferry redirect resume {}' completes it; then run the same command "
+    "again"
 )
 def a_withdrawal_is_ended_before_the_table_is_moved_again(witness: Witness) -> None:
     source = moved(witness)
@@ -132,7 +132,7 @@ def a_move_past_the_point_of_no_return_is_ended_and_brought_back(witness: Witnes
     assert witness.done(*quoted(witness, 1))["state"] == "NORMAL"
 
 
-@follows("move_lookup.py: 'lakeferry redirect cancel {}' removes the entry")
+@follows("move_lookup.py: 'lakeferry redirect cancel {}' removes the redirect")
 def a_move_whose_source_was_written_to_is_taken_back(witness: Witness) -> None:
     source = begun(witness)
     overwritten(witness)
@@ -142,7 +142,7 @@ def a_move_whose_source_was_written_to_is_taken_back(witness: Witness) -> None:
 
 @follows(
     "cancel.py: copy the rows that were written to the target, if there are any, to the source; "
-    "{}; then 'lakeferry {}' removes the entry"
+    "{}; then 'lakeferry {}' removes the redirect"
 )
 def a_move_with_two_tables_is_taken_back_when_one_is_removed(witness: Witness) -> None:
     source = witness.lake.make("t")
@@ -164,7 +164,9 @@ def a_move_whose_place_was_taken_goes_elsewhere(witness: Witness) -> None:
     witness.done("redirect", "enable", source, witness.lake.uri("m"))
 
 
-@follows("resuming.py: continue with that program, or remove the entry: lakeferry redirect {} {}")
+@follows(
+    "resuming.py: continue with that program, or remove the redirect: lakeferry redirect {} {}"
+)
 def another_program_s_redirect_is_taken_away(witness: Witness) -> None:
     value = entry(witness.lake.uri("n"))
     witness.lake.make("n")
@@ -229,7 +231,7 @@ def a_table_that_is_moving_is_written_to_later(witness: Witness) -> None:
     "states.py: '{} disable {}' ends the redirect first",
     "states.py: '{} resume {}' continues the move, '{} cancel {}' undoes it ('{} thaw {}' for a "
     "frozen table)",
-    "states.py: '{} resume {}' or '{} disable {}' completes the withdrawal first",
+    "states.py: first run '{} resume {}': it completes the return of the table",
 )
 def every_state_names_the_commands_that_lead_out_of_it(witness: Witness) -> None:
     table = witness.lake.make("t")
@@ -326,7 +328,10 @@ def one_of_two_modes_is_removed(witness: Witness) -> None:
     witness.done("redirect", "disable", table)
 
 
-@follows("entry.py: use {}; if the table's folder was moved by hand, first move it back there")
+@follows(
+    "entry.py: run the command with {} instead; if the table's folder was moved by hand, first "
+    "move it back there"
+)
 def a_copy_of_a_redirected_table_leads_to_the_original(witness: Witness) -> None:
     source, folder = moved(witness), witness.lake.folder
     shutil.copytree(folder / "t", folder / "copy")

@@ -94,7 +94,7 @@ def a_log_without_a_protocol_is_restored(witness: Witness) -> None:
     witness.done("inspect", table)
 
 
-@follows("segment.py: ask for a version from {} on")
+@follows("segment.py: use --version {} or a newer one (version=N in Python)")
 def a_version_before_the_cleaned_log_is_asked_for(witness: Witness) -> None:
     table = witness.lake.make("t", LONG)
     for version in range(3):
@@ -103,7 +103,7 @@ def a_version_before_the_cleaned_log_is_asked_for(witness: Witness) -> None:
     witness.done("inspect", table, "--version", error["earliest_version"])
 
 
-@follows("segment.py: ask for another version")
+@follows("segment.py: use another --version; 'lakeferry history TABLE' lists the versions")
 def a_version_whose_own_commit_is_missing_is_asked_for(witness: Witness) -> None:
     table = witness.lake.make("t")
     log_file(witness, 1).unlink()
@@ -111,7 +111,7 @@ def a_version_whose_own_commit_is_missing_is_asked_for(witness: Witness) -> None
     witness.done("inspect", table, "--version", 0)
 
 
-@follows("delta_log.py: ask for version {} or a later time")
+@follows("delta_log.py: use a later --timestamp, or --version {} or a newer one")
 def a_time_before_the_table_is_asked_for(witness: Witness) -> None:
     table = witness.lake.make("t")
     witness.refused("files", table, "--timestamp", 5)
@@ -232,7 +232,8 @@ def a_boundary_without_its_feature_is_removed(witness: Witness) -> None:
 
 
 @follows(
-    "boundary.py: end the redirect first (redirect disable, cancel or thaw), or use its target"
+    "boundary.py: end the redirect first: 'lakeferry redirect thaw' if the table is frozen, "
+    "'redirect cancel' if its move is unfinished, else 'redirect disable'; or use its target"
 )
 def a_frozen_table_is_thawed_and_cleaned_up(witness: Witness) -> None:
     table = witness.lake.make("t")

@@ -30,11 +30,11 @@ NEEDS_A_PERSON.update(
         "unity_registration.py: find the table with the id {} in Unity Catalog, and have it "
         "dropped": "it is a warning's, and another person has to act",
         "unity_registration.py: tell the owner of {}, who can register an external table again; "
-        "then remove the table that was meant: lakeferry catalog remove unity:{}": "another person "
+        "then remove your own table: lakeferry catalog remove unity:{}": "another person "
         "has to act: tests/unit/catalogs/test_unity_registration.py::"
         "test_who_unregisters_another_table_by_its_name_is_told",
-        "unity_delta.py: if its name matters, have its owner give it back: lakeferry catalog "
-        "rename unity:{} {}; {}": "another person has to act: "
+        "unity_delta.py: ask the owner of that table to rename it back: lakeferry catalog rename "
+        "unity:{} {}; {}": "another person has to act: "
         "tests/unit/catalogs/test_unity_delta.py::test_a_table_that_cannot_get_its_name_back_is_named",
         "private_names.py: the table may be called {} now: 'lakeferry catalog remove unity:{} "
         "--yes' drops it, 'lakeferry catalog rename unity:{} {}' keeps it": "it is the end of "
@@ -59,10 +59,7 @@ def _enable(witness: Witness, name: str, place: str) -> tuple[str, ...]:
     return ("redirect", "enable", source, name, "--location", target, "--engine", "local")
 
 
-@follows(
-    "unity_delta.py: 'lakeferry catalog show unity:{}' shows what the table that was meant is "
-    "called"
-)
+@follows("unity_delta.py: 'lakeferry catalog show unity:{}' shows the present name of your table")
 def a_table_whose_name_was_given_away_is_found_by_its_id(witness: Witness) -> None:
     with unity_server() as server:
         variables = server.environment()
@@ -271,7 +268,7 @@ def a_managed_table_is_removed_with_its_files(witness: Witness) -> None:
 
 @follows(
     "table_removal.py: 'lakeferry redirect disable {} --remove-target' brings the rows back and "
-    "drops the table then; to lose them, add --force: lakeferry catalog remove {} --yes --force"
+    "then drops the table; to drop it with its rows: lakeferry catalog remove {} --yes --force"
 )
 def a_managed_table_is_removed_after_its_rows_came_back(witness: Witness) -> None:
     with _unity() as (_, schema, variables):
@@ -287,8 +284,8 @@ def a_managed_table_is_removed_after_its_rows_came_back(witness: Witness) -> Non
 
 
 @follows(
-    "table_removal.py: {}if its rows don't matter, add --force: lakeferry catalog remove {} "
-    "--yes --force"
+    "table_removal.py: {}if nobody needs its rows, add --force: lakeferry catalog remove {} --yes "
+    "--force"
 )
 def a_table_to_which_a_path_may_lead_is_removed_by_force(witness: Witness) -> None:
     with _unity() as (_, schema, variables):

@@ -97,7 +97,7 @@ retried(
     f"export|{T}|--to|{{lake}}/out",
 )
 retried(
-    "segment.py: ask for a version up to {}",
+    "segment.py: use --version {} or an older one (version=N in Python)",
     f"inspect|{T}|--version|99",
     f"inspect|{T}|--version|3",
 )

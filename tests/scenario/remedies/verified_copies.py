@@ -126,7 +126,7 @@ def a_log_file_that_came_out_wrong_is_written_again(witness: Witness) -> None:
     witness.done("export", source, "--to", place, "--verify", "full")
 
 
-@follows("copy_comparison.py: leave out --verify: the command then reads both ends as it began")
+@follows("copy_comparison.py: leave out --verify: the command then reads both ends, as before")
 def a_move_goes_on_as_it_began(witness: Witness) -> None:
     source = begun(witness, verify="full")
     witness.refused("redirect", "resume", source, "--verify", "store")

@@ -161,7 +161,7 @@ def a_closed_target_is_replaced(witness: Witness) -> None:
 
 
 @follows(
-    "closed_target.py: copy the rows that you need from there, and delete that table; or choose "
+    "closed_target.py: copy the rows that you need from {}, and delete the table there; or choose "
     "another target"
 )
 def a_closed_target_that_was_written_to_is_deleted_by_its_user(witness: Witness) -> None:
@@ -342,7 +342,9 @@ def a_target_that_is_referred_to_is_not_removed(witness: Witness) -> None:
     witness.done(*words)
 
 
-@follows("withdrawal.py: leave out --data: the withdrawal then uses the value that it began with")
+@follows(
+    "withdrawal.py: leave out --data: the command then uses the value that it was started with"
+)
 def a_withdrawal_goes_on_as_it_began(witness: Witness) -> None:
     source = moved(witness, "--data", "reference")
     append(delta_log(witness, "n"), "x.parquet")

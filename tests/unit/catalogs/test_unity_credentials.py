@@ -151,7 +151,7 @@ def test_who_may_only_create_a_table_gets_credentials_for_its_place(
         VendedCredentials(OPTIONS, LATER_MS)
     )
     server.privileges -= {"OWNER"}
-    with pytest.raises(Forbidden, match="doesn't let us open") as refused:
+    with pytest.raises(Forbidden, match="doesn't allow you to open") as refused:
         PathCredentialSource(unity.url, PLACE, token=unity.token)()
     assert "CREATE EXTERNAL TABLE" in (refused.value.remedy or "")
 

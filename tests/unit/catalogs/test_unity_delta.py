@@ -320,13 +320,13 @@ class Swap:
 
 def test_a_table_that_was_renamed_by_mistake_gets_its_name_back(unity: UnityServer) -> None:
     swap = Swap(unity, "rename")
-    with pytest.raises(CommitConflict, match="another table by now") as other:
+    with pytest.raises(CommitConflict, match="now belongs to another table") as other:
         swap.rename()
     assert swap.names == ("kept", swap.former)
     assert f"catalog show unity:{swap.table.staging.table_id}" in (other.value.remedy or "")
     # Who looks first doesn't ask for it.
     asked = len(unity.ours.asked)
-    with pytest.raises(CommitConflict, match="another table by now"):
+    with pytest.raises(CommitConflict, match="now belongs to another table"):
         swap.rename()
     assert not [each for each in unity.ours.asked[asked:] if each.startswith("POST")]
 
@@ -344,7 +344,7 @@ def test_a_table_that_cannot_get_its_name_back_is_named(unity: UnityServer) -> N
 
 def test_a_drop_never_hits_another_table(unity: UnityServer) -> None:
     swap = Swap(unity, "rename")
-    with pytest.raises(CommitConflict, match="another table by now"):
+    with pytest.raises(CommitConflict, match="now belongs to another table"):
         swap.delete()
     assert swap.names == ("kept", swap.former)
     assert [each.catalog().head().latest_version for each in (swap.table, swap.stranger)] == [2, 2]

@@ -440,7 +440,7 @@ def test_a_database_that_comes_back_gets_the_results(world: World) -> None:
     )
     assert world.states() == {"a": "DONE", "b": "DONE"}
     assert len(warnings) == 1
-    assert "moves that run go on" in warnings[0]
+    assert "running moves continue" in warnings[0]
 
 
 @pytest.mark.parametrize("more", [(), ("later",)])

@@ -196,7 +196,7 @@ def test_a_plan_stops_short_of_what_it_doesn_t_support_and_says_so() -> None:
     assert plan.commits == (tuple(paths.commit(version) for version in range(4)),)
     assert plan.checkpoints == ()
     reasons = {each.reason: (each.first, each.last) for each in plan.kept}
-    assert reasons["version 5 has somethingNew, which we don't support"] == (4, 8)
+    assert reasons["version 5 has somethingNew, which Lakeferry doesn't support"] == (4, 8)
     assert reasons["checkpoints before version 11 are protected"] == (2, 2)
 
 

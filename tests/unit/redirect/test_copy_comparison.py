@@ -232,7 +232,7 @@ def test_what_began_by_sizes_is_read_completely_if_resume_asks_for_it(
 def test_what_began_with_reading_can_not_go_on_with_less(fault: tuple[str, Fault]) -> None:
     store = world()
     broken_off(store, fault, full())
-    with pytest.raises(InvalidInput, match="began with --verify full") as refused:
+    with pytest.raises(InvalidInput, match="started with --verify full") as refused:
         resumed(store, compares=False)
     assert "leave out --verify" in (refused.value.remedy or "")
     assert resumed(store)[0] is RedirectState.READY
@@ -246,7 +246,7 @@ def test_the_same_move_requested_with_less_is_still_compared() -> None:
     setting = setting_of(store, warn=warnings.append, new_id=numbered("again"))
     assert enabling.enable(setting, request_for()).state is RedirectState.READY
     assert is_right(store)
-    assert any("begun with --verify full" in text for text in warnings)
+    assert any("started with --verify full" in text for text in warnings)
 
 
 def test_what_writers_add_is_compared_while_they_wait_and_nothing_else_is() -> None:
@@ -401,7 +401,7 @@ class TestWithdrawals:
         store.wrong = {"old/x": 1}
         with pytest.raises(HashMismatch):
             self.disable(store)
-        with pytest.raises(InvalidInput, match="began with --verify full"):
+        with pytest.raises(InvalidInput, match="started with --verify full"):
             self.disable(store, compares=False)
 
     def test_a_file_of_the_source_that_differs_is_not_replaced(

@@ -245,7 +245,7 @@ def test_a_property_that_arrived_without_its_feature_is_taken_away_as_the_warnin
     _, world = received(past)
     place = Place(world, "new")
     assert arrived_entry(place) == name
-    with pytest.raises(RedirectIllegalTransition, match="arrived by transfer"):
+    with pytest.raises(RedirectIllegalTransition, match="arrived by push or pull"):
         received_entry_commands.check_no_received_entry(setting_of(world), NEW)
     assert received_entry_commands.withdraw_received(setting_of(world), NEW) is not None
     assert arrived_entry(place) is None

@@ -273,7 +273,7 @@ def test_what_was_written_in_spite_of_the_lock_of_a_broken_off_withdrawal_is_tol
     setting = setting_of(store, warn=warnings.append)
     assert disabling.disable(setting, OLD, options).state is RedirectState.NORMAL
     (said,) = warnings
-    assert f"its version {late} was written after it was locked" in said
+    assert f"a writer added version {late} after the lock" in said
     assert ("isn't deleted" in said) == removes
     assert "new/late.parquet" in store.objects
     assert content(store.objects, OLD).names

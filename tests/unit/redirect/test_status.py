@@ -59,7 +59,7 @@ def test_a_withdrawal_that_has_begun_is_warned_of_while_the_source_is_ready(
     assert (found.state, found.target_version) == (RedirectState.READY, 4)
     (warning,) = found.warnings
     assert NEW in warning
-    assert "'redirect resume' completes the withdrawal" in warning
+    assert "'lakeferry redirect resume' removes it" in warning
     resuming.resume(setting_of(store, new_id=numbered("resume")), OLD)
     found = status.status(setting_of(store), OLD)
     assert (found.state, found.warnings) == (RedirectState.NORMAL, ())

@@ -89,7 +89,7 @@ def _look(setting: Setting, source: DeltaLog, state: TableState, redirect: Redir
     if journal is not None and journal.abandoned:
         return Loss("it was given up before", None)
     if move_lookup.leads_nowhere(source, redirect, state.version):
-        return Loss("the move has ended, and an old entry of it is back", 0)
+        return Loss("the move has ended, but its old redirect came back, perhaps by a RESTORE", 0)
     moved = journal is not None and journal.data is not Data.EXISTING
     target: DeltaLog | None = None
     try:

@@ -79,10 +79,10 @@ def _bring_commit(way: Withdrawal, file: LogFile, body: bytes, before: TableStat
     conflict = way.source.backfill(file.version, ours)
     if conflict is not None:
         raise Diverged(
-            f"{way.source.store.uri} was written to while its redirect was withdrawn",
+            f"{way.source.store.uri} was written to during 'redirect disable'",
             cause=f"its version {conflict.version} isn't a commit of the target",
             remedy="stop the writer of that commit; then 'lakeferry redirect resume "
-            f"{shell_safe(way.source.store.uri)}' continues the withdrawal",
+            f"{shell_safe(way.source.store.uri)}' continues the 'redirect disable'",
             version=conflict.version,
         )
     way.source.store.restore_time(file.path, file.modified_ms)

@@ -228,7 +228,7 @@ def _way_of_ended(
         if options.remove_target:
             raise
         # The source needs no catalog any more.
-        setting.warn(f"whether {redirect.target} is locked isn't known: {silent}")
+        setting.warn(f"Lakeferry can't find out if {redirect.target} is locked: {silent}")
         return None
     if target is None:
         return None

@@ -121,10 +121,10 @@ def _refusal(way: Withdrawal, refused: LakeferryError) -> LakeferryError:
     if isinstance(refused, TableNotFound):
         return target_missing(home, str(target), refused)
     return CatalogManaged(
-        f"the redirect of {home} can't be withdrawn",
+        f"the redirect of {home} can't be disabled",
         cause=f"the catalog refuses the commit that locks {target} ({refused}); nothing was "
         "changed",
-        remedy="go on using the table, by its old path or by its name, and ask the catalog's "
+        remedy="continue to use the table, by its old path or by its name, and ask the catalog's "
         "administrator whether it accepts the table feature redirectWriterOnly",
         features=["catalogManaged"],
         name=target.name if target is not None else None,

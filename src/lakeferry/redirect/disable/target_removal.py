@@ -75,7 +75,7 @@ def _tell_kept(way: Withdrawal) -> None:
 def _tell_written(way: Withdrawal, version: int) -> None:
     """Tell that a target has a version that wasn't brought back."""
     place, home = way.target.store.uri, way.source.store.uri
-    written = f"its version {version} was written after it was locked, and isn't at {home}"
+    written = f"a writer added version {version} after the lock, and {home} doesn't have it"
     if not way.removes_target:
         way.setting.warn(
             f"{place} has rows that weren't brought back: {written}; they stay there, and the rows "
@@ -124,8 +124,8 @@ def delete_target(way: Withdrawal) -> None:
         return
     if refers_to_target(way, named):
         way.setting.warn(
-            f"{store.uri} isn't deleted: an earlier withdrawal by reference was interrupted, "
-            f"and {way.source.store.uri} refers to files there"
+            f"{store.uri} isn't deleted: an earlier 'redirect disable --data reference' was "
+            f"interrupted, and {way.source.store.uri} refers to files there"
         )
         return
     newest = _newest(way)

@@ -187,11 +187,11 @@ class Withdrawal:
             return
         if self.options.data not in (None, lock.returns):
             raise InvalidInput(
-                f"the withdrawal began with --data {lock.returns.value}, and can't continue with "
-                "another",
+                f"this 'redirect disable' was started with --data {lock.returns.value}, and can't "
+                "continue with another value",
                 cause="some of the changes may already be at the source, where --data decides the "
                 "files' paths",
-                remedy="leave out --data: the withdrawal then uses the value that it began with",
+                remedy="leave out --data: the command then uses the value that it was started with",
             )
         self._come_by(lock.returns)
 

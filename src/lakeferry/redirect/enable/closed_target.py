@@ -69,9 +69,9 @@ def _check_unwritten(way: Withdrawal) -> None:
     place = way.target.store.uri
     raise RedirectTargetNotEmpty(
         f"{place} can't be replaced",
-        cause=f"its version {way.locked_version} was written after it was closed, and isn't at "
-        f"{way.source.store.uri}",
-        remedy="copy the rows that you need from there, and delete that table; or choose another "
-        "target",
+        cause=f"a writer added version {way.locked_version} after the table was closed, and "
+        f"{way.source.store.uri} doesn't have that version",
+        remedy=f"copy the rows that you need from {place}, and delete the table there; or choose "
+        "another target",
         target=place,
     )

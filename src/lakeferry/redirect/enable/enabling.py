@@ -93,7 +93,7 @@ def enable(setting: Setting, request: Request, state: TableState | None = None) 
     record, resumed = _claim(setting, source, target, state, record, stale)
     if record.request.compares and not request.compares:
         setting.warn(
-            "the unfinished move was begun with --verify full: the files are read at both ends"
+            "the unfinished move was started with --verify full: the files are read at both ends"
         )
     request, claim = record.request, record.claim
     guard = partial(target_claim.check_claimed, target, claim)

@@ -161,7 +161,7 @@ def _unwritable(place: str, redirect: Redirect) -> LakeferryError:
     if redirect.state is RedirectState.DROPPING and redirect.is_target(place):
         return RedirectIllegalTransition(
             what,
-            cause=f"it was closed permanently when the redirect of {redirect.source} was withdrawn",
+            cause=f"it was closed permanently when the redirect of {redirect.source} was disabled",
             remedy="copy the table to another place: leave out --to-existing and give an empty "
             "target",
             location=place,

@@ -41,8 +41,8 @@ def check_given_up(move: Move) -> None:
         raise RedirectIllegalTransition(
             f"the move of {move.source.store.uri} can't be cancelled",
             cause="its target may be open, and the catalog says that there is no such table",
-            remedy="ask the catalog's administrator for "
-            f"{move.managed.private_name if move.managed else ''}; if it was dropped, 'lakeferry "
+            remedy="ask the catalog's administrator whether the table "
+            f"{move.managed.private_name if move.managed else ''} was dropped; if so, 'lakeferry "
             f"redirect cancel {source} --leave-copies' makes the source an ordinary table again",
             location=move.source.store.uri,
             state=RedirectState.ENABLING.value,

@@ -230,12 +230,12 @@ def _check_open(move: Move) -> None:
     )
     if latest < version or missing or not same:
         raise CatalogUnavailable(
-            f"{store.catalog.name} isn't what it should be",
+            f"{store.catalog.name} differs from the table that was moved",
             cause=f"its catalog has version {latest}, and {len(missing)} versions of "
             f"{move.source.store.uri} can't be read there"
             if latest < version or missing
-            else f"version {version} has other columns or properties",
-            remedy=f"'lakeferry redirect resume {shell_safe(move.source.store.uri)}' looks again",
+            else f"its version {version} has different columns or properties",
+            remedy=f"'lakeferry redirect resume {shell_safe(move.source.store.uri)}' checks again",
             name=store.catalog.name,
         )
 
@@ -255,7 +255,7 @@ def _taken(move: Move, name: str) -> RedirectTargetNotEmpty:
     return RedirectTargetNotEmpty(
         f"the name {name} is taken",
         cause="another table was given that name while this one moved",
-        remedy=f"'lakeferry redirect resume {source} --name unity:{schema}.OTHER' goes on with "
+        remedy=f"'lakeferry redirect resume {source} --name unity:{schema}.OTHER' continues with "
         "another name, or run 'resume' without --name once the name is free",
         target=f"unity:{name}",
     )
@@ -265,8 +265,8 @@ def _dropped(move: Move) -> TableNotFound:
     source = shell_safe(move.source.store.uri)
     name = _managed(move).private_name
     return TableNotFound(
-        f"the catalog has no table {name} any more, to which {move.source.store.uri} moves",
-        cause="somebody dropped it, or we may not see it any more",
+        f"{move.source.store.uri} moves to {name}, but the catalog doesn't have that table",
+        cause="it was dropped, or you no longer have the right to see it",
         remedy=f"if it was dropped, 'lakeferry redirect cancel {source} --leave-copies' makes the "
         "source an ordinary table again",
         name=name,

@@ -40,8 +40,8 @@ from lakeferry.storage import Store, open_config
 from lakeferry.storage.uris import relative_name, same_place, split, without_links
 
 _CATALOG_CLEANS = (
-    "from now on the catalog decides about VACUUM, OPTIMIZE and log cleanup of the table; "
-    "delta-spark refuses the first two"
+    "after the move the catalog decides about VACUUM, OPTIMIZE and log cleanup of the table; "
+    "delta-spark refuses VACUUM and OPTIMIZE"
 )
 FEW_CAN_OPEN = (
     "delta-rs, Polars and DuckDB can't open a managed table; lakeferry.open gives them an Arrow "
@@ -319,8 +319,8 @@ def dangers(request: Request, state: TableState) -> tuple[str, ...]:
         request.managed or split(request.location).scheme != "file"
     ):
         found.append(
-            "time travel by timestamp goes by file times, which a copy resets on object stores; "
-            "by version it stays right (or enable in-commit timestamps first)"
+            "time travel by timestamp uses file times, and a copy to an object store changes them; "
+            "use time travel by version, or enable in-commit timestamps before the move"
         )
     if request.mode is Mode.WRITER_ONLY:
         found.append(
@@ -334,5 +334,7 @@ def dangers(request: Request, state: TableState) -> tuple[str, ...]:
         )
     retention = properties.log_retention_ms(configuration)
     if retention < properties.DAY_MS:
-        found.append("the table's log retention is below a day: history may go while it moves")
+        found.append(
+            "the table's log retention is below a day: old versions may be deleted during the move"
+        )
     return tuple(found)

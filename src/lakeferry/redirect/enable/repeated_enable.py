@@ -52,10 +52,10 @@ def _check_again(
         states.after(RedirectState.READY, RedirectEvent.ENABLE, request.source)
     if _is_withdrawn(setting, source, state, redirect):
         raise RedirectInProgress(
-            f"the redirect of {request.source} is being withdrawn",
-            cause=f"its target {redirect.target} is closed already",
-            remedy=f"'lakeferry redirect resume {shell_safe(request.source)}' completes the "
-            "withdrawal; then run the same command again",
+            f"a 'redirect disable' of {request.source} isn't finished",
+            cause=f"its target {redirect.target} is already closed",
+            remedy=f"'lakeferry redirect resume {shell_safe(request.source)}' completes it; then "
+            "run the same command again",
             location=request.source,
             state=redirect.state.value,
             target=str(redirect.target),

@@ -193,7 +193,7 @@ def not_free(uri: str, why: str) -> RedirectTargetNotEmpty:
 def _closed(uri: str) -> RedirectTargetNotEmpty:
     return RedirectTargetNotEmpty(
         f"{uri} isn't free",
-        cause="a table is there that was closed permanently when its redirect was withdrawn",
+        cause="a table is there that was closed permanently when its redirect was disabled",
         remedy="give --replace-closed-target to delete that table first (if it was moved from the "
         "same source, all of it is back there), or choose another target",
         target=uri,

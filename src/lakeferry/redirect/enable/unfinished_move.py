@@ -74,12 +74,12 @@ def describe_unfinished_move(
         if claim is not None and claim.is_of(record.claim):
             counts = _counted(target)
         elif claim is not None:
-            other = f"{record.location} has been taken by a move of {claim.source} since then"
+            other = f"a move of {claim.source} now uses {record.location}"
             back = f"'lakeferry redirect cancel {shell_safe(request.source)}'"
-            warnings = (f"{other}; {back} forgets this move",)
+            warnings = (f"{other}; {back} removes the record of the earlier move",)
     except LakeferryError as failed:
         counts = (None, None)
-        warnings = (f"{record.location} can't be asked: {failed}",)
+        warnings = (f"{record.location} can't be read: {failed}",)
     found = Unfinished(
         str(request.target), request.mode.value, request.data.value, *counts, record.cancelled
     )

@@ -188,7 +188,7 @@ class ManagedStore(AliasStore):
             if file is None or file.kind is LogFileKind.CHECKSUM or not self.asks_catalog:
                 continue
             if file.kind is not LogFileKind.STAGED:
-                raise self._refused("the catalog doesn't permit us to clean up the log", path)
+                raise self._refused("only the catalog may clean up the log", path)
             head = self.refresh() if needed is None else self._known()
             needed = frozenset(commit.staged_path for commit in head.unpublished)
             if path in needed or file.version > head.latest_version:
@@ -335,7 +335,7 @@ class ManagedStore(AliasStore):
 
     def _unknown(self, version: int, why: str) -> StorageUnavailable:
         return StorageUnavailable(
-            f"whether {self.catalog.name} has version {version} isn't known",
+            f"Lakeferry can't find out if {self.catalog.name} has version {version}",
             cause=why,
             remedy="run the same command again when the catalog answers",
             version=version,
@@ -346,7 +346,7 @@ class ManagedStore(AliasStore):
         return CatalogManaged(
             f"{path} of {self.catalog.name} can't be changed",
             cause=why,
-            remedy="leave it to the catalog",
+            remedy="leave the file as it is: only the catalog may change it",
             path=path,
             name=self.catalog.name,
         )

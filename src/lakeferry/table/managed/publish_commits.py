@@ -103,8 +103,8 @@ def _other_bytes(commit: RatifiedCommit) -> CorruptLog:
     return CorruptLog(
         f"version {commit.version} can't be published",
         cause=f"{path} has other bytes than {commit.staged_path}, which the catalog accepted",
-        remedy="find out which writer put it there without asking the catalog, and move it "
-        "away; then publish again",
+        remedy="stop the writer that wrote this file without the catalog, move the file out of "
+        "the log, and run 'lakeferry publish TABLE' again",
         version=commit.version,
         path=path,
     )

@@ -333,7 +333,7 @@ async def check_status(
         raise MissingFile(
             f"the server doesn't have {ref.hash}",
             cause="its blocks name the object, but its URL finds nothing",
-            remedy="ask its owner: the dataset there is damaged",
+            remedy="ask the owner of the dataset to repair it: it lacks an object",
             missing=[ref.hash.text],
         )
     raise StorageUnavailable(

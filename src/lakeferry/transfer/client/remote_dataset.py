@@ -372,7 +372,8 @@ class translated:  # noqa: N801 - used like a function
                 raise StorageUnavailable(
                     f"no secure connection to {where}",
                     cause=str(error),
-                    remedy="ask the server's owner for its certificate",
+                    remedy="ask the server's owner for the certificate of its authority, and set "
+                    "SSL_CERT_FILE to that file",
                     passing=False,
                 ) from error
             case aiohttp.ClientError() | OSError():

@@ -131,7 +131,7 @@ class Files:
             raise MissingFile(
                 f"the server doesn't have the block {name}",
                 cause="a later block, or its head, names it",
-                remedy="ask its owner: the dataset there is damaged",
+                remedy="ask the owner of the dataset to repair it: it lacks a block",
                 missing=[name.text],
             ) from error
 

@@ -45,7 +45,7 @@ class Transferred:
             ("head", self.head),
             ("blocks moved", self.blocks),
             ("objects moved", f"{counted(self.objects, 'object')} of {size(self.bytes)}"),
-            ("objects that were there", self.skipped),
+            ("objects that were already there", self.skipped),
         ]
         remarks = [] if self.changed else ["nothing had to be moved"]
         unfinished = [] if self.unfinished is None else [f"left unfinished: {self.unfinished}"]

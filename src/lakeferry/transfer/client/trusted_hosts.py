@@ -52,7 +52,7 @@ def admitted_url(text: str, server: URL, allowed_hosts: tuple[str, ...]) -> URL:
     if any(_matches(rule.lower(), host.lower(), port) for rule in allowed_hosts):
         return url
     raise Forbidden(
-        f"the server sends us to another host, {host}",
+        f"the server gives URLs of another host, {host}",
         cause=f"{shown_url(text)}, and the server is {server.host}",
         remedy=f"if the server stores its objects there, allow that host: --allow-host {host}",
         host=host,

@@ -203,8 +203,8 @@ def _under_way(transfer: str, left_ms: int) -> CommitConflict:
     held_s = max(1, -(-left_ms // 1000))
     return CommitConflict(
         f"{transfer} is under way",
-        cause=f"without another sign of life it counts as dead in {held_s:,} s",
-        remedy="try again when it has ended",
+        cause=f"it expires in {held_s:,} s if its server doesn't renew it",
+        remedy=f"run the command again when it has ended, or in {held_s:,} s",
         held_s=held_s,
     )
 

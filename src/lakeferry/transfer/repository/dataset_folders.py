@@ -235,8 +235,9 @@ class HeldNames:
 
 def _given_up() -> TimedOut:
     return TimedOut(
-        "the change was given up",
-        cause="it took too long, so others don't wait for it any more; nothing changed",
+        "the dataset wasn't renamed or deleted",
+        cause="it took too long, and the reservation of the name expired",
+        remedy="run the same command again",
         reason=NAME_HELD,
     )
 
@@ -315,7 +316,7 @@ class DatasetFolders:
             }
             if any(not hold.has_ended(now_ms) for hold in met.values()):
                 raise StorageUnavailable(
-                    f"{name} is just being renamed or deleted",
+                    f"another command is renaming or deleting {name}",
                     dataset_alias=name.text,
                 )
             if not met:
@@ -385,7 +386,8 @@ class DatasetFolders:
                 return new
         raise StorageUnavailable(
             "the names of datasets can't be changed",
-            cause="others change them all the time",
+            cause="other commands keep changing them at the same time",
+            remedy="run the same command again",
         )
 
     def _stored(self) -> tuple[bytes | None, FolderTable]:

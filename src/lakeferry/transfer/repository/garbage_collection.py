@@ -539,8 +539,9 @@ class Collector:
                     return
         raise TimedOut(
             "the store is too slow for garbage collection",
-            cause="finding out what pushes need took longer than the pushes wait",
-            remedy="try again when fewer pushes are running",
+            cause="running pushes wait only a short time for garbage collection, and finding the "
+            "objects that they need took longer",
+            remedy="run 'lakeferry gc' again when fewer pushes are running",
         )
 
     def _free(

@@ -52,11 +52,11 @@ _REMEDIES: dict[type[LakeferryError], str] = {
 }
 """The remedy for a refusal that a retry doesn't change."""
 _IN_THE_WAY = (
-    "the server's log names the file that is in the way: if nobody needs it, have it "
-    "deleted there, and push again"
+    "the server's log names the file that is in the way: if nobody needs it, ask the "
+    "server's administrator to delete it, and push again"
 )
 _NEW_NAME = (
-    "it was renamed or deleted while the push began: 'lakeferry ls' shows its name now; the same "
+    "it was renamed or deleted while the push started: 'lakeferry ls' shows its name now; the same "
     "command pushes it as a new dataset under the old name"
 )
 _LOST_HERE = (
@@ -201,10 +201,10 @@ def error_of(failure: TransferFailure) -> LakeferryError:
         case NameCollision(alias, int(held_s), by_same_client):
             whose = "your token" if by_same_client else "another token"
             return CommitConflict(
-                f"the name {alias} is held by an unfinished first push, for {held_s} s more",
-                cause=f"a push with {whose} began a table there, or above or below it; its server "
-                "is alive, or nobody can tell",
-                remedy=f"let that push end, or push again in {held_s} seconds",
+                f"the name {alias} is reserved by another push for {held_s} more seconds",
+                cause=f"a push with {whose} has begun to create a dataset with this name, or with "
+                "a name above or below it, and may still be running",
+                remedy=f"wait until that push ends, or push again in {held_s} seconds",
                 dataset_alias=alias,
                 held_s=held_s,
                 by_same_client=by_same_client,
@@ -239,9 +239,9 @@ def error_of(failure: TransferFailure) -> LakeferryError:
 def _remedy(kind: type[LakeferryError], phase: Phase | None) -> str:
     """Return the remedy; in the metadata phase a limit may mean that force sent too many blocks."""
     if kind is LimitExceeded and phase is Phase.PULL_METADATA:
-        return "pull into an empty place: then it is transferred in parts"
+        return "pull into an empty place: the table is then transferred in parts"
     if kind is LimitExceeded and phase is Phase.PUSH_METADATA:
-        return "push to a new name: then it is transferred in parts"
+        return "push to a new name: the table is then transferred in parts"
     if kind is CommitConflict and phase is Phase.PUSH_ENSURING:
         return _NEW_NAME
     if kind is Diverged and phase is Phase.PUSH_OBJECTS:
@@ -249,5 +249,5 @@ def _remedy(kind: type[LakeferryError], phase: Phase | None) -> str:
     if kind is MissingFile and phase is Phase.PUSH_METADATA:
         return _LOST_HERE
     if kind is MissingFile and phase is not None and phase.value[0] == "Pull":
-        return "ask its owner: the dataset there is damaged"
+        return "ask the owner of the dataset to repair it: it lacks files"
     return _REMEDIES.get(kind, _RETRY)

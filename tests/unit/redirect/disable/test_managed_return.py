@@ -186,7 +186,7 @@ def test_a_catalog_that_refuses_the_lock_leaves_all_as_it_is(
         raise InvalidInput("Unity Catalog doesn't accept the request")
 
     monkeypatch.setattr(StoredTableCommits, "propose", refuse)
-    with pytest.raises(CatalogManaged, match="can't be withdrawn"):
+    with pytest.raises(CatalogManaged, match="can't be disabled"):
         disable(store)
     added = store.objects.keys() - before.keys()
     assert all(paths.STAGED_DIR in name for name in added)

@@ -45,11 +45,11 @@ def check_path(path: str) -> None:
         or segments[-2:] == ["refs", "head"]
     ):
         raise InvalidInput(
-            "a path that no object of a table can have",
+            "the table has a file whose path can't be transferred",
             cause=repr(path[:200]),
-            remedy="rewrite that file under another name, with OPTIMIZE for example; then commit "
-            "once more, and clean up the log before that: lakeferry cleanup TABLE --before VERSION "
-            "--force",
+            remedy="1. rewrite that file under another name, with OPTIMIZE for example; 2. make "
+            "one more commit; 3. delete the history before that commit: lakeferry cleanup TABLE "
+            "--before VERSION --force, with the version of that commit",
         )
 
 

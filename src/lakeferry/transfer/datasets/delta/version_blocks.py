@@ -170,7 +170,7 @@ def make(
         raise LimitExceeded(
             f"version {version} is too large to be transferred",
             cause=f"its block would have {len(data):,} bytes",
-            remedy="compact the table's small files, then clean up its log",
+            remedy="compact the table's small files (OPTIMIZE), then run 'lakeferry cleanup TABLE'",
             limit=LARGEST_VERSION_BLOCK_BYTES,
         )
     return data
