@@ -75,7 +75,7 @@ def test_a_fleet_is_moved_in_two_waves_paused_killed_and_completed_on_the_page(
             expect(page.locator("#jobs-list .state-done").first).to_be_visible()
             page.get_by_role("button", name="Pause…").click()
             dialog = page.get_by_role("dialog")
-            expect(dialog).to_contain_text("Moves that run go on to their end.")
+            expect(dialog).to_contain_text("Running moves finish.")
             dialog.get_by_role("button", name="Pause").click()
             page.locator(".card", has_text="The fleet is paused").wait_for()
             expect(page.locator(".state-running")).to_have_count(0)
@@ -96,7 +96,7 @@ def test_a_fleet_is_moved_in_two_waves_paused_killed_and_completed_on_the_page(
         again = console_process(home, "ui", "--port", console.port)
         with again as console, new_visitor() as visitor:
             page = visitor.open(console.url)
-            page.get_by_role("heading", name="Go on: a run has ended in the middle").wait_for()
+            page.get_by_role("heading", name="Next: continue the interrupted run").wait_for()
             album.take(page, "fleet-after-a-crash")
             page.goto(console.page("/jobs"))
             page.get_by_role("heading", name="Interrupted").wait_for()

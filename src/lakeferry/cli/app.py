@@ -36,7 +36,7 @@ COMMANDS = {
         "lakeferry.cli.redirect:redirect",
         "Move a table, and redirect everyone who uses its old path.",
     ),
-    "plan": ("lakeferry.cli.plan:plan", "Say what a change of a table means for its clients."),
+    "plan": ("lakeferry.cli.plan:plan", "Show what clients of a table can do around a change."),
     "fleet": (
         "lakeferry.cli.fleet:fleet",
         "Find many tables, plan their moves, and move them in waves.",

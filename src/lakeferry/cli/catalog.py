@@ -180,9 +180,10 @@ def list_(session: Session, prefix: str) -> None:
 def rename(session: Session, name: str, new: str, dry_run: bool) -> None:
     """Give the table NAME the name NEW in the same catalog.
 
-    Its id and its place stay. A redirect that has the table's id, as redirects into Unity Catalog
-    do, leads to it under any name. One that has a name of Lakeferry's own catalog doesn't: that
-    name can be registered for the place again. Unity Catalog renames tables within their schema.
+    The table keeps its id and its location. Redirects to a table in Unity Catalog use the id, so
+    they still work. Redirects to a name in Lakeferry's own catalog use the name: to keep them
+    working, register the old name again with 'lakeferry catalog register'. Unity Catalog can
+    rename a table only within its schema.
     """
     from lakeferry.api.table import name_changes
 
@@ -230,11 +231,11 @@ def _after_rename(entry: names.CatalogEntry) -> str:
 def remove(session: Session, name: str, force: bool, dry_run: bool, yes: bool) -> None:
     """Remove NAME from its catalog.
 
-    The table's files stay, unless it is a managed table: Unity Catalog deletes the files of those.
-    So this has to be confirmed, or --yes given; and it is refused while an old path leads to the
-    table, unless --force is given. Paths that were redirected to it with --to-existing aren't
-    found: such a redirect leaves no trace at the table. Redirects to the table lead nowhere
-    afterwards: redirect disable --abandon-target makes their sources ordinary tables again.
+    The table's files stay, except for a managed table: Unity Catalog deletes its files. So the
+    removal of a managed table must be confirmed (or use --yes), and is refused while an old path
+    leads to the table (unless --force is given). Old paths that were redirected to it with
+    --to-existing can't be found. After the removal, redirects to the table have no target:
+    'lakeferry redirect disable SOURCE --abandon-target' makes their sources ordinary tables.
     """
     from lakeferry.api.table_removal import remove_named_table
 
@@ -249,7 +250,8 @@ def remove(session: Session, name: str, force: bool, dry_run: bool, yes: bool) -
         if entry.managed:
             lost = (
                 f"Drop the managed table {entry.name}? Its catalog deletes {entry.location} too. "
-                "Paths that lead to it by --to-existing aren't found, and would lead nowhere."
+                "Old paths that were redirected to it with --to-existing can't be found, and would "
+                "lead to no table."
             )
             confirm(output, lost, yes=yes)
             yes, asked_about = True, entry.table_id

@@ -20,7 +20,7 @@ SHELLS = ("bash", "zsh", "fish")
 )
 @click.argument("shell", type=click.Choice(SHELLS))
 def completion(session: Session, shell: str) -> None:
-    """Print a script for SHELL that completes commands, options and folders."""
+    """Print a shell script that completes commands, options and folders."""
     from lakeferry.cli.app import COMPLETION_VARIABLE, lakeferry
 
     kind = get_completion_class(shell)

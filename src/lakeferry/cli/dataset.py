@@ -56,8 +56,8 @@ def rename(
 ) -> None:
     """Give the dataset NAME the name NEW. Its objects stay in their folder.
 
-    The token has to cover both names. While a push to the dataset is under way, it is refused.
-    Pulls that have begun go on. Tokens are for names: one for NAME isn't for NEW.
+    The token you use must be valid for both names. The rename is refused while a push to the
+    dataset is running. Running pulls continue. Afterwards a token for NAME isn't valid for NEW.
     """
     from lakeferry.api import datasets
 
@@ -81,7 +81,7 @@ def rename(
 @click.option(
     "--force",
     is_flag=True,
-    help="Delete a table also if an old path leads to it: who uses that path finds nothing then.",
+    help="Delete a table even if an old path leads to it; that path then has no table.",
 )
 @token_option
 @dry_run_option
@@ -99,9 +99,9 @@ def delete(
 ) -> None:
     """Delete the dataset NAME.
 
-    Its name is free at once. 'lakeferry gc' deletes its objects when the dataset was deleted longer
-    ago than the grace period; until then pulls that have begun can end. It is refused while a push
-    to the dataset is under way, and for a table that a redirect leads to, unless --force is given.
+    The name is free at once. 'lakeferry gc' deletes the objects after its grace period; until
+    then running pulls can finish. The deletion is refused while a push to the dataset is running.
+    It is also refused for a table that a redirect leads to, unless --force is given.
     """
     from lakeferry.api import datasets
 
@@ -134,10 +134,11 @@ def visibility(
     dry_run: bool,
     storage_options: Mapping[str, str],
 ) -> None:
-    """Set who may read the dataset NAME: everybody, or only who has a token for it.
+    """Set who may read the dataset NAME: everybody, or only users with a token for it.
 
-    The server obeys within a second. URLs of objects that it has given out stay valid until they
-    expire. With serve --anonymous-read everybody may read private datasets, too.
+    The change takes effect within a second. URLs of objects that the server has already given out
+    stay valid until they expire. With serve --anonymous-read everybody may read private datasets,
+    too.
     """
     from lakeferry.api import datasets
 

@@ -48,7 +48,7 @@ _wave_option = click.option(
         ("lakeferry fleet scan s3://warehouse", "find tables"),
         ("lakeferry fleet plan --to s3://new/warehouse --waves 4", "choose targets, and forecast"),
         ("lakeferry fleet run --wave 1 --parallel 4", "move the tables of a wave"),
-        ("lakeferry fleet report fleet.html", "for whoever asks afterwards"),
+        ("lakeferry fleet report fleet.html", "write a report as one HTML file"),
     )
 )
 def fleet() -> None:
@@ -138,16 +138,20 @@ def scan(
     "--select",
     multiple=True,
     metavar="GLOB",
-    help="Only tables whose URI, name or path below what was scanned matches; may be repeated.",
+    help="Only tables whose URI, name, or path below the scanned prefix matches; may be repeated.",
 )
-@click.option("--min-size", type=RateType(), metavar="SIZE", help="Only tables of at least 10GB.")
-@click.option("--max-size", type=RateType(), metavar="SIZE", help="Only tables of up to 10GB.")
+@click.option(
+    "--min-size", type=RateType(), metavar="SIZE", help="Only tables of SIZE or more, such as 10GB."
+)
+@click.option(
+    "--max-size", type=RateType(), metavar="SIZE", help="Only tables of SIZE or less, such as 10GB."
+)
 @click.option("--wave", type=WholeNumber(1), metavar="N", help="Put them all into this wave.")
 @click.option(
     "--waves",
     type=WholeNumber(1),
     metavar="K",
-    help="Divide them into so many waves, the smallest tables first.",
+    help="Divide them into K waves, the smallest tables first.",
 )
 @click.option(
     "--mode",
@@ -169,7 +173,7 @@ def scan(
     type=DialectsType(),
     default=(),
     metavar="DIALECT[,DIALECT]",
-    help="How the entries are written; by default what most clients follow.",
+    help="The format of the redirects; by default the one that most clients support.",
 )
 @click.option("--managed", is_flag=True, help="Make them managed tables of Unity Catalog.")
 @click.option("--remove", is_flag=True, help="Take the tables out of the plan instead.")
@@ -187,8 +191,9 @@ def plan(
 ) -> None:
     """Choose targets and waves of the tables that were found, and forecast their moves.
 
-    Each move is tried by a dry run: what would refuse it is shown as a problem of the table, with
-    a remedy, and the table isn't planned. Without targets, shows the plans that there are.
+    Each move is tested with a dry run. If the dry run fails, the table isn't planned, and the
+    reason is shown as a problem of the table, with a remedy. Without targets, the command shows
+    the existing plan.
     """
     if options["to"] is not None and options["from_file"] is not None:
         raise click.UsageError("--from-file replaces --to: leave that out.")
@@ -218,7 +223,10 @@ def plan(
     )
 )
 @click.option(
-    "--wave", type=WholeNumber(1), metavar="N", help="Only this wave, also if earlier ones failed."
+    "--wave",
+    type=WholeNumber(1),
+    metavar="N",
+    help="Only this wave, even if moves of earlier waves failed.",
 )
 @click.option(
     "--parallel",
@@ -231,16 +239,15 @@ def plan(
 @click.option(
     "--window",
     metavar="HH:MM-HH:MM",
-    help="The time of day in which moves may begin, such as 22:00-05:00. Those that run go on.",
+    help="The time of day in which moves may start, such as 22:00-05:00. Moves that are running "
+    "when it closes finish.",
 )
 @click.option(
     "--time-zone",
     metavar="ZONE",
     help="The time zone of the window, such as Europe/Berlin; by default this machine's.",
 )
-@click.option(
-    "--wait", "waits", is_flag=True, help="Wait until the window opens, instead of ending."
-)
+@click.option("--wait", "waits", is_flag=True, help="If the window is closed, wait until it opens.")
 @yes_option
 @engine_option
 @copy_rate_option
@@ -261,13 +268,13 @@ def run(
 ) -> None:
     """Move the tables that are planned, wave by wave; continue what failed or was stopped.
 
-    A run that was interrupted or killed is run again. Several runs on one database share the
-    tables. A wave begins when all moves of the waves before it have succeeded.
+    If a run was interrupted or killed, run the command again: it continues. Several runs on one
+    database share the tables. A wave starts when all moves of the earlier waves have succeeded.
     """
     if window is None and (waits or time_zone is not None):
         raise click.UsageError("--wait and --time-zone need --window.")
     output = session.output
-    output.after_interrupt = "'lakeferry fleet run' goes on"
+    output.after_interrupt = "to continue, run 'lakeferry fleet run' again"
     if not dry_run and may_ask(output, yes=yes):
         steps = _fleet(session, storage_options, engine).run(wave=wave, dry_run=True)
         assert isinstance(steps, list)
@@ -312,7 +319,7 @@ def _end(session: Session, ended: FleetRun) -> None:
 
 @command(
     examples=(
-        ("lakeferry fleet pause --json", "begin no more moves"),
+        ("lakeferry fleet pause --json", "start no more moves"),
         ("lakeferry fleet pause --stop-running", "and stop those that run"),
     )
 )
@@ -323,10 +330,10 @@ def _end(session: Session, ended: FleetRun) -> None:
 )
 @dry_run_option
 def pause(session: Session, stop_running: bool, dry_run: bool) -> None:
-    """Ask all runs to begin no more moves; 'fleet run' goes on.
+    """Ask all runs to start no more moves. To continue, use 'lakeferry fleet run'.
 
-    Moves that run go on to their end, unless --stop-running is given. A move that already makes
-    writers wait is always brought to its end.
+    Running moves finish, unless --stop-running is given. A move that already makes writers wait
+    always finishes.
     """
     changed = _fleet(session).pause(stop_running=stop_running, dry_run=dry_run)
     output = session.output
@@ -335,7 +342,7 @@ def pause(session: Session, stop_running: bool, dry_run: bool) -> None:
     elif output.json:
         output.document({"paused": True, "changed": changed})
     else:
-        said = "runs begin no more moves" if changed else "nothing had to be changed"
+        said = "runs start no more moves" if changed else "nothing had to be changed"
         output.page().line(said)
 
 
@@ -356,10 +363,12 @@ def pause(session: Session, stop_running: bool, dry_run: bool) -> None:
 @click.option("--match", metavar="TEXT", help="Only tables with this text in path, name or target.")
 @_wave_option
 @click.option("--problems", is_flag=True, help="Only tables with problems.")
-@click.option("--sort", type=click.Choice(_SORTS), default="uri", help="What they are sorted by.")
-@click.option("--descending", is_flag=True, help="Sort from the largest on.")
-@click.option("--limit", type=WholeNumber(1), metavar="N", help="Show so many tables.")
-@click.option("--offset", type=WholeNumber(0), default=0, metavar="N", help="Skip so many tables.")
+@click.option("--sort", type=click.Choice(_SORTS), default="uri", help="The column to sort by.")
+@click.option("--descending", is_flag=True, help="Sort in descending order.")
+@click.option("--limit", type=WholeNumber(1), metavar="N", help="Show at most N tables.")
+@click.option(
+    "--offset", type=WholeNumber(0), default=0, metavar="N", help="Skip the first N tables."
+)
 def status(
     session: Session,
     states: tuple[str, ...],
@@ -400,7 +409,7 @@ def status(
     )
 )
 @click.option(
-    "--since", type=WholeNumber(0), default=0, metavar="ID", help="What came after this entry."
+    "--since", type=WholeNumber(0), default=0, metavar="ID", help="Only entries after the entry ID."
 )
 @click.option("--job", "job_id", type=WholeNumber(1), metavar="ID", help="Only one job's entries.")
 @click.option(
@@ -409,7 +418,7 @@ def status(
     default=1_000,
     show_default=True,
     metavar="N",
-    help="Show so many entries.",
+    help="Show at most N entries.",
 )
 def history(session: Session, since: int, job_id: int | None, limit: int) -> None:
     """Show what happened to the tables of the fleet, the oldest first."""

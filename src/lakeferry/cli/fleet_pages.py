@@ -32,7 +32,7 @@ def show_fleet(output: Output, status: FleetStatus, *, planned: bool = False) ->
     if page.is_screen:
         page.line(status.summary.sentence())
     if status.summary.paused:
-        page.line("the fleet is paused: 'lakeferry fleet run' goes on")
+        page.line("the fleet is paused; 'lakeferry fleet run' continues it")
 
 
 _COLUMNS = ("table", "state", "files", "size", "commits a day", "features", "written by")
@@ -114,14 +114,14 @@ def _reasons(run: FleetRun) -> Iterable[str]:
     if not run.uris:
         yield "nothing had to be moved"
     if run.paused:
-        yield "the fleet was paused: 'lakeferry fleet run' goes on"
+        yield "the fleet was paused; 'lakeferry fleet run' continues it"
     if run.opens_ms is not None:
-        yield f"outside of the window no move begins; it opens at {render.moment(run.opens_ms)}"
+        yield f"the window is closed; moves can start at {render.moment(run.opens_ms)}"
     if (wave := run.blocked_by_wave) is not None:
         yield (
             f"later waves wait, because moves of wave {wave} failed or were stopped: 'lakeferry "
-            f"fleet run' tries these again, 'lakeferry fleet run --wave {wave + 1}' goes on "
-            "without them"
+            f"fleet run' retries these moves, 'lakeferry fleet run --wave {wave + 1}' starts "
+            "the next wave without them"
         )
 
 

@@ -26,9 +26,9 @@ from lakeferry.cli.render import size
 def ls(session: Session, place: str, token: str | None, storage_options: Mapping[str, str]) -> None:
     """List the datasets of the server at URL, or in a server's ROOT.
 
-    A server shows the datasets that the token may read; without a token, those that everybody may
-    read. What isn't known without reading a whole dataset is left out. URL may be the name of a
-    remote.
+    A server shows the datasets that the token may read; without a token, the public datasets.
+    A value is left out if Lakeferry would have to read the whole dataset to find it. URL may be
+    the name of a remote.
     """
     from lakeferry.api import datasets
 

@@ -268,8 +268,8 @@ engine_option = click.option(
     "--engine",
     type=click.Choice(config.ENGINES),
     default=None,
-    help="What does the work: this process (local) or Spark; auto uses Spark except for small "
-    "jobs.",
+    help="Where the work is done: in this process (local) or in Spark; auto uses this process for "
+    "small jobs and without Spark.",
 )
 
 
@@ -279,8 +279,8 @@ def limit_rate_option(text: str) -> Callable[[_Function], _Function]:
 
 
 copy_rate_option = limit_rate_option(
-    "The most bytes per second that this machine copies, such as 512K or 10MB. What an object "
-    "store copies itself isn't limited: those bytes don't pass through this machine."
+    "The most bytes per second that this machine copies, such as 512K or 10MB. Copies that an "
+    "object store makes itself aren't limited: they don't pass through this machine."
 )
 verify_option = click.option(
     "--verify",

@@ -40,7 +40,7 @@ _COLUMNS = ("client", "version", "before", "during", "after", "source")
     "dialects",
     type=DialectsType(),
     metavar="DIALECT[,DIALECT]",
-    help=f"Of a move, how the entry is written: {', '.join(DIALECTS)}.",
+    help=f"Of a move, the format of the redirect: {', '.join(DIALECTS)}.",
 )
 @click.option("--to", type=TABLE, metavar="TARGET", help="Of a move: a place, or a catalog's name.")
 @click.option("--managed", is_flag=True, help="Of a move: to a managed table of Unity Catalog.")
@@ -61,11 +61,11 @@ def plan(
     truncate_history: bool,
     storage_options: Mapping[str, str],
 ) -> None:
-    """Say what a change of TABLE means for its clients, before, during and after it.
+    """Show what each client of TABLE can do before, during and after a change.
 
-    WISH is move, protect, share, or drop with a FEATURE. The clients that wrote the newest 100
-    commits come first, then all that are known. Nothing is changed. Each line names its source: a
-    test, or a document with its version.
+    The change is move, protect, share, or drop FEATURE. The clients that wrote the newest 100
+    commits are listed first, then all clients that Lakeferry knows. Nothing is changed. Each
+    line names its source: a test, or a document with its version.
     """
     if (feature is not None) is not (wish == "drop"):
         raise click.UsageError(

@@ -22,10 +22,10 @@ from lakeferry.cli.options import TABLE, Session, command, storage_option
 def publish(session: Session, table: str, storage_options: Mapping[str, str]) -> None:
     """Publish the accepted commits of TABLE, the name of a managed table.
 
-    The catalog of a managed table accepts commits first. They become files of the table's
-    log when they are published, which every writer does after its own commits. This command
-    does what a writer has left. It also names staged files that lost their version and are
-    older than the log's retention.
+    A commit to a managed table is first a staged file that the catalog accepts. Publishing copies
+    it to the table's log; every writer does this after its own commits. This command publishes
+    the commits that no writer has published. It also lists staged files that the catalog didn't
+    accept, because another commit got their version, if they are older than the log's retention.
     """
     settings = config.load(storage_options=storage_options)
     with progress.waiting(session.output, "publishing commits"):
@@ -41,6 +41,6 @@ def publish(session: Session, table: str, storage_options: Mapping[str, str]) ->
     else:
         page.line(f"published versions {done.published[0]} to {done.published[-1]}")
     if done.losers:
-        page.line("these staged files lost their version and may be deleted:")
+        page.line("these staged files were not accepted and may be deleted:")
         for name in done.losers:
             page.line(name, indent=2)

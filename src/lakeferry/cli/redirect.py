@@ -46,7 +46,7 @@ def redirect() -> None:
 
 @command(
     examples=(
-        ("lakeferry redirect resume s3://old/orders", "continue a move or a withdrawal"),
+        ("lakeferry redirect resume s3://old/orders", "continue what was interrupted"),
         ("lakeferry redirect resume s3://old/orders --dry-run", "what is left to do?"),
     )
 )
@@ -71,7 +71,7 @@ def resume(
     dry_run: bool,
     storage_options: Mapping[str, str],
 ) -> None:
-    """Continue a move or a withdrawal of SOURCE that was interrupted."""
+    """Continue an interrupted 'redirect enable' or 'redirect disable' of SOURCE."""
     settings = config.load(storage_options=storage_options, engine=engine)
     change_redirect(
         session,
@@ -107,9 +107,9 @@ def cancel(
     dry_run: bool,
     storage_options: Mapping[str, str],
 ) -> None:
-    """Undo a move of SOURCE whose target isn't open yet.
+    """Undo an unfinished move of SOURCE: one whose target can't be used yet.
 
-    Deletes what was copied to the target, and nothing else there.
+    Deletes the files that the move copied to the target, and nothing else there.
     """
     settings = config.load(storage_options=storage_options, engine=engine)
     change_redirect(
@@ -134,7 +134,7 @@ def cancel(
 @click.option(
     "--bring-back",
     is_flag=True,
-    help="Bring changes back also from a target that was there before the redirect.",
+    help="Also bring back changes from a target that existed before the redirect.",
 )
 @click.option(
     "--remove-target", is_flag=True, help="Delete the target after all changes were brought back."

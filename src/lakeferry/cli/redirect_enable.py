@@ -109,7 +109,8 @@ class DialectsType(click.ParamType[tuple[str, ...]]):
     type=DialectsType(),
     default=(),
     metavar="DIALECT[,DIALECT]",
-    help=f"How the entry is written: {', '.join(DIALECTS)}; by default what most clients follow.",
+    help="The format of the redirect in SOURCE's table properties: "
+    f"{', '.join(DIALECTS)}; by default the one that most clients support.",
 )
 @click.option(
     "--to-existing", is_flag=True, help="TARGET already has a copy of the table; copy nothing."
@@ -126,7 +127,7 @@ class DialectsType(click.ParamType[tuple[str, ...]]):
 @click.option(
     "--managed",
     is_flag=True,
-    help="Make it a managed table of Unity Catalog: the catalog chooses the place and decides "
+    help="Make TARGET a managed table of Unity Catalog: the catalog chooses the place and decides "
     "about commits. TARGET is a new name unity:catalog.schema.table.",
 )
 @click.option(
@@ -139,8 +140,8 @@ class DialectsType(click.ParamType[tuple[str, ...]]):
     "rules",
     multiple=True,
     metavar="APP:OP,OP",
-    help="Don't redirect sessions of APP; at SOURCE, they may commit these operations; may be "
-    "repeated.",
+    help="Sessions of the application APP keep using SOURCE. There they may commit only the "
+    "operations OP; may be repeated.",
 )
 @click.option(
     "--from-file",
@@ -254,7 +255,7 @@ def _going_on(output: Output, table: Table, source: str) -> Iterator[None]:
         with suppress(LakeferryError):
             found = table.redirect_status()
             if found.state.value == _NORMAL and found.unfinished is None:
-                output.after_interrupt = "nothing has begun; run the same command again"
+                output.after_interrupt = "nothing was started; run the same command again"
             elif found.state.value == _READY:
                 output.after_interrupt = (
                     f"the table had already moved; 'lakeferry redirect disable {quoted}' "

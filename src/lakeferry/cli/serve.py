@@ -77,8 +77,8 @@ class Terminated(BaseException):
     "console_places",
     multiple=True,
     metavar="URI",
-    help="A place below which the console may scan tables and move them to, for tokens to write; "
-    "may be repeated.",
+    help="A folder or prefix. With a write token, the console may scan tables below it and move "
+    "tables to it; may be repeated.",
 )
 @click.option(
     "--log-format",

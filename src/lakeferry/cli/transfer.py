@@ -204,7 +204,7 @@ def _run(
         return
     page.line(
         f"{done_word} {counted(done.blocks, 'block')}, {counted(done.objects, 'object')} "
-        f"of {size(done.bytes)}; {done.skipped:,} {'was' if done.skipped == 1 else 'were'} there"
+        f"of {size(done.bytes)}; {counted(done.skipped, 'object')} already there"
     )
     page.line(f"head: {done.head}")
 

@@ -34,16 +34,18 @@ _REQUESTS_END_WITHIN_S = 2.0
 @engine_option
 @storage_option
 def ui(session: Session, port: int, engine: str | None, storage_options: Mapping[str, str]) -> None:
-    """Show the fleet and its moves in the browser, and run them, until it is stopped.
+    """Show the fleet in the browser, and run its moves. Runs until you stop it (Ctrl-C).
 
-    Only this machine can reach it, and only who has the URL that it prints: keep that to yourself.
-    A team uses 'lakeferry serve', which has the same pages for those with tokens.
+    The pages can be opened only on this machine, with the URL that the command prints: don't
+    share that URL. For a team, 'lakeferry serve' has the same pages; users sign in with a token.
     """
     from lakeferry.server.running_server import RunningServer, listen
     from lakeferry.web.local_console import UI_HOST, local_console
 
     settings = config.load(storage_options=storage_options, engine=engine)
-    session.output.after_interrupt = "'lakeferry ui' shows it again; 'lakeferry fleet run' goes on"
+    session.output.after_interrupt = (
+        "'lakeferry ui' opens it again; 'lakeferry fleet run' continues"
+    )
     log_to_stderr(None)
     with listen(UI_HOST, port) as listener, terminable():
         console, app, url = local_console(settings, listener.getsockname()[1])

@@ -31,7 +31,7 @@ _TOLD_KINDS = {
     "fail": "the move of {} failed",
     "stop": "the move of {} was stopped",
     "paused": "the fleet is paused",
-    "run_began": "a run has begun",
+    "run_began": "a run has started",
 }
 
 

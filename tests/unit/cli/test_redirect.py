@@ -168,7 +168,7 @@ def test_an_interrupt_is_answered_by_how_far_the_move_is(tmp_path: Path) -> None
             raise KeyboardInterrupt
         return output.after_interrupt
 
-    assert interrupted(table) == "nothing has begun; run the same command again"
+    assert interrupted(table) == "nothing was started; run the same command again"
     table.freeze()
     resume = "'lakeferry redirect resume './a table'' continues the move"
     begun = interrupted(table)

@@ -204,7 +204,8 @@ FORESEEN = {
 def test_a_copy_is_told_with_its_ways() -> None:
     first, second, duration, requests = travel(FORESEEN)
     assert first == (
-        "4,990 files, 1.2 TiB: copied by the store if it agrees, else streamed through this machine"
+        "4,990 files, 1.2 TiB: copied by the store if it can, otherwise streamed through this "
+        "machine"
     )
     assert second == "10 files, 3.0 GiB in gs://other: streamed through this machine"
     assert duration == "about 22 minutes, assuming 1 MB/s"

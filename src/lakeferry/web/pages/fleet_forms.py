@@ -186,7 +186,7 @@ def pause_fleet(visit: Visit) -> Response:
     """Ask all runs to begin no more moves."""
     stops = visit.form.get("stop_running") == "yes"
     changed = visit.console.fleet().pause(stop_running=stops)
-    visit.note("Runs begin no more moves." if changed else "The fleet was paused already.")
+    visit.note("No new moves start." if changed else "The fleet was already paused.")
     return visit.go("/jobs")
 
 
@@ -194,15 +194,15 @@ def _pause_consequence(visit: Visit) -> Consequence:
     if visit.form.get("stop_running") == "yes":
         return Consequence(
             "Stop the moves that run?",
-            "No more moves begin, in any process. Those that run stop where they are, and the next "
-            "run continues them there. A move that already makes writers wait goes on to its end.",
+            "No process starts new moves. Running moves stop where they are, and the next run "
+            "continues them. A move that already makes writers wait still finishes.",
             "Stop moves",
             "lakeferry fleet pause --stop-running",
             is_danger=True,
         )
     return Consequence(
         "Pause the fleet?",
-        "No more moves begin, in any process. Moves that run go on to their end. Run goes on.",
+        "No process starts new moves. Running moves finish. To continue later, choose Run.",
         "Pause",
         "lakeferry fleet pause",
     )

@@ -180,7 +180,7 @@ def resume_job(visit: Visit) -> Response:
 
     title = f"Resume the move of {shown_place(job.uri)}"
     console.work.start("resume", title, _resume_command(job), resume, not_beside=("cancel",))
-    visit.note(f"{title}: it goes on in the background.")
+    visit.note(f"{title}: it continues in the background.")
     return visit.go(f"/jobs/{job.id}")
 
 

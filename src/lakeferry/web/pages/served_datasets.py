@@ -32,7 +32,7 @@ from lakeferry.web.visit import Visit
 
 DATASETS_ON_A_PAGE = 50
 _TOKENS_SHOWN = 500
-_SEES_WHO = {Visibility.PUBLIC: "everybody", Visibility.PRIVATE: "whoever has a token for it"}
+_SEES_WHO = {Visibility.PUBLIC: "everybody", Visibility.PRIVATE: "users with a token for it"}
 
 
 @dataclass(frozen=True, slots=True)
