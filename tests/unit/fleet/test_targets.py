@@ -101,7 +101,7 @@ def test_a_new_name_gets_a_place_below_a_prefix() -> None:
 
 @pytest.mark.parametrize("to", ["sql:sales.eu", "unity:a.b.c", "s3://new/{table}", "s3://{}/x"])
 def test_a_rule_that_does_not_say_what_targets_are_called_is_refused(to: str) -> None:
-    with pytest.raises(InvalidInput, match="called") as refused:
+    with pytest.raises(InvalidInput, match="a name of its own") as refused:
         TargetRule(to).target(ORDERS)
     assert refused.value.remedy
 
