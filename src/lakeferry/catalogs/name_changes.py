@@ -16,9 +16,9 @@ from lakeferry.catalogs.names import (
     Environment,
     catalog_entry,
     is_table_id,
-    named_table,
-    parse_name,
-    parse_name_or_id,
+    parse_table_name,
+    parse_table_name_or_id,
+    table_of_name_or_id,
 )
 from lakeferry.errors import (
     CatalogManaged,
@@ -41,10 +41,10 @@ def rename_in_catalog(
 
     ``was`` of the result is the name that it had.
     """
-    kind, wanted = parse_name_or_id(text)
-    new_kind, new_name = parse_name(new_text if ":" in new_text else f"{kind}:{new_text}")
+    kind, wanted = parse_table_name_or_id(text)
+    new_kind, new_name = parse_table_name(new_text if ":" in new_text else f"{kind}:{new_text}")
     catalog = open_catalog(kind, environment)
-    found = named_table(catalog, wanted)
+    found = table_of_name_or_id(catalog, wanted)
     was = f"{kind}:{found.name}"
     if new_kind != kind:
         raise InvalidInput(
@@ -76,10 +76,10 @@ def remove_from_catalog(
     off under it is ended. ``check`` may refuse to remove the table that was found. With
     ``table_id``, only the table with that id is removed.
     """
-    kind, wanted = parse_name_or_id(text)
+    kind, wanted = parse_table_name_or_id(text)
     catalog = open_catalog(kind, environment)
     try:
-        found = named_table(catalog, wanted)
+        found = table_of_name_or_id(catalog, wanted)
     except TableNotFound:
         half = None if is_table_id(wanted) else catalog.half_removed(wanted)
         if half is None:
@@ -123,7 +123,7 @@ def register(
     Our own catalog accepts a place without a readable table, with a warning: the
     table may come later. Unity Catalog stores columns, so it needs a table.
     """
-    kind, name = parse_name(text)
+    kind, name = parse_table_name(text)
     place = normalise(location)
     catalog = open_catalog(kind, environment)
     if (found := catalog.find(name)) is not None:
@@ -144,7 +144,7 @@ def move(
     warn: Callable[[str], None] = lambda _: None,
 ) -> CatalogEntry:
     """Change the place of an existing name; its id stays."""
-    kind, name = parse_name(text)
+    kind, name = parse_table_name(text)
     place = normalise(location)
     catalog = open_catalog(kind, environment)
     found = catalog.get(name)
@@ -169,7 +169,7 @@ def check_leads(
     environment: Environment = None,
 ) -> None:
     """Refuse what :func:`lead` would refuse, as far as the catalog shows it."""
-    kind, name = parse_name(text)
+    kind, name = parse_table_name(text)
     _leaving(open_catalog(kind, environment), name, normalise(location), may_leave)
 
 
@@ -198,7 +198,7 @@ def lead(
     A name that leads to another place is an error, unless ``may_leave`` returns True for
     that place. So is a name that another process changes meanwhile: it stays as it is.
     """
-    kind, name = parse_name(text)
+    kind, name = parse_table_name(text)
     place = normalise(location)
     catalog = open_catalog(kind, environment)
     found = _leaving(catalog, name, place, may_leave)

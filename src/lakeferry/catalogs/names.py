@@ -105,8 +105,8 @@ def name_in_errors(table: str) -> Iterator[None]:
 
 def show(text: str, environment: Environment = None) -> CatalogEntry:
     """Return the entry of a name, or of a table's id, in its catalog."""
-    kind, wanted = parse_name_or_id(text)
-    return catalog_entry(kind, named_table(open_catalog(kind, environment), wanted))
+    kind, wanted = parse_table_name_or_id(text)
+    return catalog_entry(kind, table_of_name_or_id(open_catalog(kind, environment), wanted))
 
 
 def list_entries(prefix: str, environment: Environment = None) -> list[CatalogEntry]:
@@ -121,7 +121,7 @@ def list_entries(prefix: str, environment: Environment = None) -> list[CatalogEn
     return [catalog_entry(kind, table) for table in found]
 
 
-def named_table(catalog: Catalog, wanted: str) -> CatalogTable:
+def table_of_name_or_id(catalog: Catalog, wanted: str) -> CatalogTable:
     """Return a table by its name or its id."""
     if not is_table_id(wanted):
         return catalog.get(wanted)
@@ -144,17 +144,17 @@ def is_table_id(text: str) -> bool:
     return False
 
 
-def parse_name_or_id(text: str) -> tuple[CatalogKind, str]:
+def parse_table_name_or_id(text: str) -> tuple[CatalogKind, str]:
     """Return kind, and name or id, of what may have an id in place of a name."""
     kind, colon, wanted = text.partition(":")
     if not colon and is_table_id(text):
         return "sql", text
     if kind in KINDS and is_table_id(wanted):
         return kind, wanted
-    return parse_name(text)
+    return parse_table_name(text)
 
 
-def parse_name(text: str) -> tuple[CatalogKind, str]:
+def parse_table_name(text: str) -> tuple[CatalogKind, str]:
     """Return kind and name; without a kind, a name belongs to our own catalog."""
     if (named := split_name(text)) is not None:
         return named
