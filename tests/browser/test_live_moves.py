@@ -84,8 +84,8 @@ def test_a_fleet_is_moved_in_two_waves_paused_killed_and_completed_on_the_page(
             assert 1 <= done < TABLES
             album.take(page, "jobs-paused")
             # The second run is killed with the server when it has moved some more.
-            page.get_by_role("link", name="Go on").click()
-            page.get_by_role("heading", name="Paused: go on").wait_for()
+            page.get_by_role("link", name="Continue").click()
+            page.get_by_role("heading", name="Next: continue the paused fleet").wait_for()
             begin_run(page, console, 1)
             visitor.wait_for(lambda: moved(fleet) > done)
             with visitor.expecting("request failed: .*/live"):

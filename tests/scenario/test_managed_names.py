@@ -171,7 +171,7 @@ def test_commands_say_what_becomes_of_files_and_redirects(
         assert (code, f"the old path {source} leads to" in err) == (1, True)
     code, out, err = asked("remove", new, "--dry-run", "--force")
     assert (code, "would remove" in out, "deletes its files" in out) == (0, True, True)
-    assert f"{source} would lead nowhere" in err
+    assert f"{source} would lead to no table" in err
     code, out, err = asked("remove", new, "--yes", "--force")
     assert (code, "the catalog deletes its files" in out) == (0, True)
     assert f"redirect disable {source} --abandon-target" in err
@@ -212,7 +212,7 @@ def test_the_question_is_about_the_table_that_is_dropped(
     code, text = shown(*words, home=tmp_path, answer="y", asked=swap, variables=variables)
     told = " ".join(text.split())
     assert (code, "now belongs to another table" in told) == (1, True)
-    assert "--to-existing aren't found" in told
+    assert "with --to-existing can't be found" in told
     found = names.list_entries(f"unity:{unity.schema}.")
     assert sorted(each.table_id or "" for each in found) == sorted(
         each.staging.table_id for each in (meant, other)

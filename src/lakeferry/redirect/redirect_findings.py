@@ -263,7 +263,7 @@ def about_lock(
         yield "redirect_spec_invalid", str(invalid)
         return
     if move_lookup.leads_nowhere(source, redirect, found.version):
-        why = "but it was already ended: the old entry came back, perhaps by a RESTORE"
+        why = "but it was already ended: the old redirect came back, perhaps by a RESTORE"
         remedy = "'lakeferry redirect disable' removes it"
         yield NOWHERE, f"the redirect leads to {place}, {why}; {remedy}"
     elif lock is not None and lock.state is RedirectState.DROPPING and lock.is_target(place):

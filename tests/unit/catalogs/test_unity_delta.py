@@ -137,7 +137,7 @@ def test_a_staging_table_belongs_to_who_allocated_it(unity: UnityServer, server:
     server.delta.principal = "bob@example.com"
     with pytest.raises(Forbidden) as refused:
         created(table)
-    assert "the user who began" in str(refused.value.remedy)
+    assert "the user who started the move" in str(refused.value.remedy)
     with pytest.raises(Forbidden):
         table.api.issued.for_staging_table(table.staging.table_id)
     with pytest.raises(TableNotFound):
@@ -335,7 +335,7 @@ def test_a_table_that_cannot_get_its_name_back_is_named(unity: UnityServer) -> N
     swap = Swap(unity, "rename")
     third = unity.ours.tables_named(managed_table(unity, history=1).name)[0]
     swap.later = lambda _: third.update(name=swap.former)
-    with pytest.raises(CommitConflict, match=f"is called {unity.schema}.wanted now") as other:
+    with pytest.raises(CommitConflict, match=f"was renamed to {unity.schema}.wanted") as other:
         swap.rename()
     assert swap.names == ("kept", "wanted")
     assert f"unity:{swap.stranger.staging.table_id}" in (other.value.remedy or "")
@@ -365,7 +365,9 @@ def test_who_may_not_rename_drops_by_name_and_is_told_what_was_hit(
     server.privileges.add("CREATE TABLE")
     swap = Swap(unity, "delete")
     server.privileges.discard("CREATE TABLE")
-    with pytest.raises(CommitConflict, match=f"{swap.table.name} was dropped") as other:
+    with pytest.raises(
+        CommitConflict, match=f"wrong table was dropped: {swap.table.name}"
+    ) as other:
         swap.delete()
     assert f"{unity.schema}.kept" in (other.value.cause or "")
     assert swap.table.catalog().head().latest_version == 2

@@ -104,7 +104,9 @@ def test_who_unregisters_another_table_by_its_name_is_told(
         mine["name"], theirs["name"] = "kept", mine["name"]
 
     unity.ours.delta.before_change = swap
-    with pytest.raises(CommitConflict, match=f"called {made.name} was removed") as why:
+    with pytest.raises(
+        CommitConflict, match=f"wrong table was removed from Unity Catalog: {made.name}"
+    ) as why:
         catalog.unregister(made.name, made.location, table_id=made.table_id)
     assert f"catalog remove unity:{unity.schema}.kept" in (why.value.remedy or "")
     assert mine in unity.ours.tables_named(f"{unity.schema}.kept")

@@ -202,7 +202,7 @@ def test_an_old_entry_that_is_back_leads_nowhere(
     assert move_lookup.leads_nowhere(DeltaLog(source), found, newest + 1)
     if version == 3:
         (warning,) = status.warnings
-        assert remove_target or "the old entry came back" in warning
+        assert remove_target or "the old redirect came back" in warning
     with pytest.raises(RedirectTargetReplaced, match="has ended"):
         Resolver().resolve(source.uri)
     with Redirects() as redirects:

@@ -324,7 +324,7 @@ def test_a_closed_target_that_was_written_to_in_spite_of_its_lock_isn_t_replaced
     before, warnings = store.objects, list[str]()
     with pytest.raises(RedirectTargetNotEmpty, match="can't be replaced") as refused:
         enabling.enable(setting_of(store, warn=warnings.append), AGAIN)
-    assert f"its version {version} was written" in str(refused.value)
+    assert f"a writer added version {version} after" in str(refused.value)
     assert "--replace-closed-target" not in (refused.value.remedy or "")
     assert warnings == []
     assert store.objects == before

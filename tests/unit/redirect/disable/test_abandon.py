@@ -298,8 +298,10 @@ def test_an_old_entry_that_is_back_isn_t_followed_to_a_target_that_was_given_up(
     for write in (False, True):
         with pytest.raises(RedirectTargetReplaced if version == READY else LakeferryError):
             Resolver(opener(store)).resolve(OLD, write=write)
-    (warning,) = status.status(setting, OLD).warnings if version == READY else ("an old entry",)
-    assert "an old entry" in warning
+    (warning,) = (
+        status.status(setting, OLD).warnings if version == READY else ("old redirect came back",)
+    )
+    assert "old redirect came back" in warning
     expected = content(store.objects, OLD)
     disabling.disable(setting, OLD)
     assert content(store.objects, OLD) == expected

@@ -104,7 +104,7 @@ def test_a_withdrawal_goes_on_the_way_it_began(data: Data, second: object) -> No
     expected = content(store.objects, NEW)
     broken_off(store, brought(5), WithdrawalOptions(data=data))
     other = Data.COPY if data is Data.REFERENCE else Data.REFERENCE
-    with pytest.raises(InvalidInput, match="began with"):
+    with pytest.raises(InvalidInput, match="was started with"):
         disabling.disable(setting, OLD, WithdrawalOptions(data=other))
     assert second(setting, OLD).state is RedirectState.NORMAL  # type: ignore[operator]
     assert content(store.objects, OLD) == expected

@@ -196,7 +196,7 @@ def test_a_table_that_was_dropped_before_it_was_open_is_given_up() -> None:
     store = world()
     begun(store, stops_after=AT_LOCK)
     StoredTables(store).drop(FIRST, NAME)
-    with pytest.raises(RedirectTargetNotEmpty, match="can't end at"):
+    with pytest.raises(RedirectTargetNotEmpty, match="can't continue"):
         resuming.resume(managed_setting(store), OLD)
     assert cancel.cancel(managed_setting(store), OLD).state is RedirectState.NORMAL
     assert not [name for name in store.objects if name.startswith(PLACE)]

@@ -92,8 +92,8 @@ def test_live_regions_are_the_same_as_on_the_page(visitor: Visitor) -> None:
 
 def test_a_note_is_shown_once(visitor: Visitor) -> None:
     visitor.post("/fleet/pause", confirmed="yes")
-    assert "paused already" in visitor.page("/jobs")
-    assert "paused already" not in visitor.page("/jobs")
+    assert "already paused" in visitor.page("/jobs")
+    assert "already paused" not in visitor.page("/jobs")
 
 
 def test_the_next_step_follows_the_states() -> None:
