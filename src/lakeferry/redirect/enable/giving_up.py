@@ -1,4 +1,4 @@
-"""Deletes what a move has copied to its target when it can't go on there.
+"""Deletes what a move has copied to its target when it can't continue there.
 
 It was cancelled, another move of the table came first, another table has the place by now, or the
 table can't be moved in this way. Failures are warnings, as the caller's own error matters

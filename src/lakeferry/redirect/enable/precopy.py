@@ -1,4 +1,4 @@
-"""Copies data and log to the target in rounds while writers go on.
+"""Copies data and log to the target in rounds while writers continue.
 
 Each round reads the log up to the newest version, copies the data files that it refers
 to, and then copies the log files. Rounds get shorter, until the rest is small enough to
