@@ -259,7 +259,7 @@ def test_only_a_branch_has_uncommitted_changes(server: OurLakeFS) -> None:
 def test_a_commit_and_the_storage_namespace_are_told(server: OurLakeFS, tmp_path: Path) -> None:
     store = connect(server)
     assert store.commit_id() == "c0ffee"
-    with pytest.raises(ObjectNotFound, match="can't find out"):
+    with pytest.raises(ObjectNotFound, match="can't find the local folder"):
         store.storage_namespace()
     server.put("elsewhere")
     server.address_of = lambda _: f"local://{tmp_path}/repo/data/x/y"

@@ -92,7 +92,7 @@ def test_another_user_is_refused_by_name(stops_after: str) -> None:
     store = world()
     begun(store, stops_after=stops_after, user="ann")
     for procedure in (resuming.resume, cancel.cancel):
-        with pytest.raises(Forbidden, match="begun by ann"):
+        with pytest.raises(Forbidden, match="started by ann"):
             procedure(managed_setting(store, user="bob"), OLD)
     assert resuming.resume(managed_setting(store, user="ann"), OLD).state is RedirectState.READY
 

@@ -564,7 +564,7 @@ def test_a_push_that_was_taken_for_dead_doesn_t_commit() -> None:
     push.begin()
     push.send(push.ask())
     run(store, grace_ms=0, clock=later(store, HOUR_MS))
-    with pytest.raises(TimedOut, match="renamed or deleted"):
+    with pytest.raises(TimedOut, match="the push was given up"):
         push.record.renew()
     push.record.end()
 
