@@ -22,10 +22,11 @@ from lakeferry.catalogs import split_name
 from lakeferry.engine import Observer, unobserved
 from lakeferry.engines.engine_choice import Engines as Engines
 from lakeferry.engines.engine_choice import opening
-from lakeferry.errors import CatalogManaged
+from lakeferry.errors import CatalogManaged, InvalidInput
 from lakeferry.log.features import MANAGED
 from lakeferry.storage import Store, open_store
 from lakeferry.storage.side_folder import Aside, cache_folder
+from lakeferry.table.outer_table import outer_table
 from lakeferry.transfer.client import parallelism
 
 if TYPE_CHECKING:
@@ -277,8 +278,17 @@ class TransferMethods(LocatedTable):
             await asyncio.to_thread(ready.__exit__, None, None, None)
 
     def _check_receives(self, store: Store) -> None:
-        """Refuse to pull into a table whose catalog decides about its commits."""
+        """Refuse to pull into a managed table, or a new dataset into the folder of a table."""
         if not store.asks_catalog:
+            outer = None if store.is_occupied() else outer_table(store.config)
+            if outer is not None:
+                raise InvalidInput(
+                    "a dataset can't be inside a table",
+                    cause=f"{store.uri} is in the folder of {outer}, whose VACUUM would delete its "
+                    "files",
+                    remedy="pull into a folder that isn't in a table's folder",
+                    location=store.uri,
+                )
             return
         known = split_name(self.followed_name or self._name)
         raise CatalogManaged(

@@ -40,6 +40,17 @@ def a_redirect_that_arrived_is_taken_away_before_another_is_set(witness: Witness
     witness.done("redirect", "enable", copy, lake.uri("moved"))
 
 
+@follows("transfers.py: pull into a folder that isn't in a table's folder")
+def a_dataset_is_pulled_beside_a_table(witness: Witness) -> None:
+    lake, url = witness.lake, f"{witness.server.url}/beside"
+    words = ("--token", witness.token("--scope", "write"))
+    witness.done("push", lake.make("t"), url, *words)
+    witness.refused("pull", url, lake.uri("t/copy"), *words)
+    assert not (lake.folder / "t/copy").exists()
+    witness.done("pull", url, lake.uri("copy"), *words)
+    witness.done("pull", url, lake.uri("copy"), *words)
+
+
 @follows("status.py: remove it: lakeferry redirect disable {}")
 def an_entry_without_sense_that_arrived_is_taken_away(witness: Witness) -> None:
     lake, url = witness.lake, f"{witness.server.url}/without-sense"

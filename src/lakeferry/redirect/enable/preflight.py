@@ -7,19 +7,17 @@ found out by trying.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from lakeferry.errors import (
     CatalogManaged,
     InvalidInput,
-    LakeferryError,
     ObjectNotFound,
     RedirectCycle,
     RedirectTargetNotEmpty,
     StorageUnavailable,
 )
-from lakeferry.log import features, paths, properties, timestamps
+from lakeferry.log import features, properties, timestamps
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.redirect import managed_place, read_entry
 from lakeferry.redirect.enable import log_staging
@@ -36,8 +34,9 @@ from lakeferry.redirect.managed_target import ManagedTarget
 from lakeferry.redirect.no_redirect_rules import Rule
 from lakeferry.redirect.redirect_context import Setting
 from lakeferry.redirect.states import RedirectState
-from lakeferry.storage import Store, open_config
+from lakeferry.storage import Store
 from lakeferry.storage.uris import relative_name, same_place, split, without_links
+from lakeferry.table.outer_table import outer_table
 
 _CATALOG_CLEANS = (
     "after the move the catalog decides about VACUUM, OPTIMIZE and log cleanup of the table; "
@@ -177,35 +176,17 @@ def check_not_in_a_table(setting: Setting, request: Request) -> None:
     """Refuse a target in the folder of another table: that one's VACUUM would delete its files."""
     if request.managed or request.data is Data.EXISTING:
         return
-    parts = split(without_links(request.location))
-    # The folders above it are opened as the target is: nobody has been asked for access to them.
-    config = setting.open_store(request.location).config
-    folder = parts.path
-    while folder:
-        folder = folder.rpartition("/")[0]
-        outer = str(replace(parts, path=folder))
-        # Who may write to a place need not be allowed to list the folders above it.
-        found: str | None = None
-        with suppress(LakeferryError):
-            found = _table_at(open_config(replace(config, uri=outer)))
-        if found is not None:
-            raise InvalidInput(
-                "a table can't be inside another one",
-                cause=f"{request.location} is in the folder of {found} {outer}, whose VACUUM "
-                "would delete its files",
-                remedy="choose a target that isn't in a table's folder",
-                location=request.location,
-            )
-
-
-def _table_at(store: Store) -> str | None:
-    """Return words for the table that is at a place, or that will be; ``None`` if there is none."""
-    # Commits and checkpoints begin with twenty digits; another folder may have the log's name.
-    first = next(iter(store.list(f"{paths.LOG_DIR}/0")), None)
-    if first is not None and first.path[len(paths.LOG_DIR) + 1 :][:20].isdecimal():
-        return "the table at"
-    # While its files are copied, a table has no log there yet.
-    return "a table that is moving to" if store.exists(paths.MOVE_CLAIM) else None
+    # Nobody has been asked for access to the folders above it.
+    config = replace(setting.open_store(request.location).config, uri=request.location)
+    outer = outer_table(config)
+    if outer is not None:
+        raise InvalidInput(
+            "a table can't be inside another one",
+            cause=f"{request.location} is in the folder of {outer}, whose VACUUM would delete its "
+            "files",
+            remedy="choose a target that isn't in a table's folder",
+            location=request.location,
+        )
 
 
 def _check_dialects(request: Request) -> None:
