@@ -14,7 +14,7 @@ from lakeferry import spark as modern
 from lakeferry.errors import RedirectNotFollowed, RedirectTargetReplaced
 from lakeferry.spark import statement_rewrite
 from tests.support.moved_session import MANY, Moved, moved_session
-from tests.support.redirected_tables import MOVED_ON, content, create, rows
+from tests.support.redirected_tables import MOVED_ON, Places, content, create, rows
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,6 +77,66 @@ def test_views_of_every_kind_are_checked(moved: Moved) -> None:
         with pytest.raises(RedirectNotFollowed):
             session.read.table(name)
     assert content(old) == before
+
+
+def test_a_function_whose_name_is_computed_is_checked(moved: Moved) -> None:
+    session, other = moved.session, moved.views()
+    old = moved.places["ours"].source
+    other.sql("CREATE FUNCTION most() RETURNS BIGINT RETURN SELECT max(id) FROM ours")
+    other.sql("CREATE FUNCTION each() RETURNS TABLE (id BIGINT) RETURN SELECT id FROM ours")
+    before = content(old)
+    session.sql("DELETE FROM taken")
+    refused(
+        session,
+        [
+            "INSERT INTO taken SELECT IDENTIFIER('most')()",
+            "INSERT INTO taken SELECT IDENTIFIER('mo' || 'st')()",
+            "INSERT INTO taken SELECT * FROM IDENTIFIER('each')()",
+            "INSERT INTO taken SELECT * FROM IDENTIFIER('ea' || 'ch')()",
+            "BEGIN INSERT INTO taken SELECT IDENTIFIER('mo' || 'st')(); END",
+            "BEGIN DECLARE f STRING DEFAULT 'most'; INSERT INTO taken SELECT IDENTIFIER(f)(); END",
+            "BEGIN DECLARE f STRING DEFAULT 'each'; INSERT INTO taken FROM IDENTIFIER(f)(); END",
+        ],
+    )
+    assert taken(session, "INSERT INTO taken SELECT IDENTIFIER('ab' || 's')(-3)") == [3]
+    assert taken(session, "INSERT INTO taken SELECT * FROM IDENTIFIER('ran' || 'ge')(1)") == [0]
+    # A table with the columns to write, and a column.
+    text = "INSERT INTO IDENTIFIER('ta' || 'ken') (found) SELECT IDENTIFIER('i' || 'd') FROM ours"
+    assert len(taken(session, text)) == MANY
+    script = (
+        "BEGIN DECLARE c STRING DEFAULT 'id'; INSERT INTO taken SELECT IDENTIFIER(c) FROM both; END"
+    )
+    assert len(taken(session, script)) == MANY
+    assert content(old) == before
+
+
+def test_the_changes_of_a_table_are_those_of_the_target(moved: Moved, tmp_path: Path) -> None:
+    session, other = moved.session, moved.views()
+    places = Places(tmp_path / "feed", tmp_path / "feed-moved")
+    other.sql(
+        f"CREATE TABLE feed (id BIGINT) USING delta LOCATION '{places.source}' "
+        "TBLPROPERTIES ('delta.enableChangeDataFeed' = 'true')"
+    )
+    other.sql("INSERT INTO feed VALUES (1)")
+    other.sql("CREATE VIEW of_feed AS SELECT id FROM table_changes('feed', 0)")
+    places.move(mode="writer-only", dialects=("rfc",))
+    other.sql(f"INSERT INTO delta.`{places.target}` VALUES ({MOVED_ON})")
+    for function, table in (("table_changes", "feed"), ("table_changes_by_path", places.source)):
+        for schema in ("", "builtin.", "SYSTEM.builtin."):
+            found = session.sql(f"SELECT id FROM {schema}{function}('{table}', 0)").collect()
+            assert MOVED_ON in {row.id for row in found}, (schema, function)
+        for name in (f"'{function}'", f"'builtin.' || '{function}'"):
+            with pytest.raises(RedirectNotFollowed):
+                session.sql(f"SELECT id FROM IDENTIFIER({name})('{table}', 0)")
+    for text in ("SELECT * FROM of_feed", "INSERT INTO taken SELECT * FROM of_feed"):
+        with pytest.raises(RedirectNotFollowed):
+            session.sql(text)
+    with pytest.raises(RedirectNotFollowed):
+        session.table("of_feed")
+    feed = session.read.format("delta").option("readChangeFeed", "true")
+    found = feed.option("startingVersion", 0).load(str(places.source)).collect()
+    assert MOVED_ON in {row.id for row in found}
+    session.sql("DROP TABLE feed")
 
 
 def test_a_stream_from_an_old_place_is_refused(moved: Moved) -> None:

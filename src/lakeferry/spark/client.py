@@ -26,7 +26,12 @@ from lakeferry.spark.sql_tokens import (
 )
 from lakeferry.spark.statement_parameters import bound_text, parameters_in
 from lakeferry.spark.statement_rewrite import Parsed, TextEdit, edited, parse_statement, tables_read
-from lakeferry.spark.statement_tables import Relation, RelationPlace
+from lakeferry.spark.statement_tables import (
+    CHANGE_FEEDS,
+    Relation,
+    RelationPlace,
+    without_builtin,
+)
 from lakeferry.spark.stored_sql import SqlFunction, StoredSql
 
 if TYPE_CHECKING:
@@ -126,6 +131,9 @@ class Client(SessionTables):
             if relation.place in (RelationPlace.STATEMENT, RelationPlace.CURSOR):
                 edits += self._edits_of_statement(parsed, relation, args, script)
                 continue
+            if not relation.operations and parsed.is_call(relation):
+                self._check_computed_function(parsed, relation, args, script)
+                continue
             same = relation
             if relation.place is not RelationPlace.COMPUTED and (relation.names or relation.path):
                 same = replace(relation, route=())
@@ -148,6 +156,10 @@ class Client(SessionTables):
         if edits:
             self._check_changed(changed, moved)
         self._check_functions(parsed.statement.functions, known, is_text_only=is_later)
+        if not is_later:
+            for relation in parsed.statement.computed_functions:
+                if parsed.is_call(relation):
+                    self._check_computed_function(parsed, relation, args, script)
         args = without_replaced(parsed, edits, args)
         return Followed(changed, args, parsed.statement.is_query, frozenset(known))
 
@@ -218,6 +230,19 @@ class Client(SessionTables):
                 # Analyse the call alone: where the original call stands, variables of a script may
                 # be unknown, and some commands hide their queries after analysis.
                 self._check_analysed(function.call, known)
+
+    def _check_computed_function(
+        self, parsed: Parsed, relation: Relation, args: Any, script: _Script | None
+    ) -> None:
+        """Raise an error if a function, whose name is computed, reads a table at its old place."""
+        name = self._evaluated(parsed, relation, args, script)
+        parts = self.parts_of(name) if name else None
+        if parts is None:
+            return
+        function = ".".join(parts).lower()
+        if without_builtin(function) in CHANGE_FEEDS:
+            raise computed_when_it_runs(parsed.text)
+        self._check_functions(frozenset([function]), frozenset(), is_text_only=False)
 
     def _check_view(self, name: tuple[str, ...]) -> None:
         stored = self._stored_view(name)

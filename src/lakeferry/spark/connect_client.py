@@ -124,8 +124,13 @@ class ConnectClient(Client):
         followed = Client._followed(
             self, text, args, script, is_checked_later=is_checked_later, is_inner=is_inner
         )
-        if parsed is not None and parsed.others:
-            self._check_others(parsed, followed)
+        if parsed is not None:
+            if is_checked_later and parsed.statement.is_query:
+                # Nothing can be checked later here.
+                for relation in parsed.statement.computed_functions:
+                    self._check_computed_function(parsed, relation, args, script)
+            if parsed.others:
+                self._check_others(parsed, followed)
         return followed
 
     def _check_others(self, parsed: TokenParsed, followed: Followed) -> None:

@@ -15,11 +15,12 @@ from typing import Any
 
 from lakeferry.errors import InvalidInput
 from lakeferry.spark.connect_client import ConnectClient
-from lakeferry.spark.connect_sql import may_name_a_table
-from lakeferry.spark.redirected_path import needs_a_path, only_path
+from lakeferry.spark.connect_sql import functions_called, may_have_a_query
+from lakeferry.spark.redirected_path import needs_a_path, not_followed, only_path
 from lakeferry.spark.sql_tokens import path_of, spell_path
 
 _SPARK = "spark.connect."
+_PIPELINE = f"{_SPARK}PipelineCommand."
 _DELTA = "delta.connect."
 _DELTA_OPERATIONS = {
     "VacuumTable": ("VACUUM START", "VACUUM END"),
@@ -264,12 +265,39 @@ class PlanFollower:
 
     def expression(self, message: Any) -> None:
         """Follow the tables in the text of an expression."""
-        if may_name_a_table(message.expression):
+        if may_have_a_query(message.expression):
             message.expression = self.client.sql(message.expression).text
+        else:
+            self.client.check_functions(functions_called(message.expression))
 
     def function(self, message: Any) -> None:
         """Check a function that is called by its name."""
         self.client.check_functions([message.function_name.lower()])
+
+    # --- Pipelines ---
+
+    def pipeline(self, message: Any) -> None:
+        """Follow the statements that define a pipeline."""
+        self._statement(message, "sql_text")
+
+    def pipeline_sink(self, message: Any) -> None:
+        """Follow the place of a pipeline's sink."""
+        if not self.client.is_delta(message.format or None):
+            return
+        for key in [key for key in message.options if key.lower() == "path"]:
+            place = self.client.moved_path(message.options[key], "STREAMING UPDATE")
+            message.options[key] = only_path(place, message.options[key], "a pipeline's sink")
+        for key in [key for key in message.options if key.lower() == "tablename"]:
+            self._refuse_moved(message.options[key], "STREAMING UPDATE")
+
+    def pipeline_source(self, message: Any) -> None:
+        """Refuse a table that moved, as the source of a pipeline's change feed."""
+        self._refuse_moved(message.source)
+
+    def _refuse_moved(self, name: str, *operations: str) -> None:
+        place = self.client.moved_table(name, *operations)
+        if place is not None:
+            raise not_followed(name, place)
 
     # --- The catalog ---
 
@@ -418,6 +446,9 @@ _VISITS: dict[str, _Visit] = {
             "TruncateTable",
         )
     },
+    f"{_PIPELINE}DefineSqlGraphElements": PlanFollower.pipeline,
+    f"{_PIPELINE}DefineOutput.SinkDetails": PlanFollower.pipeline_sink,
+    f"{_PIPELINE}DefineFlow.AutoCdcFlowDetails": PlanFollower.pipeline_source,
     f"{_DELTA}DeltaTable": PlanFollower.delta_table,
     f"{_DELTA}CloneTable": PlanFollower.delta_clone,
     f"{_DELTA}CreateDeltaTable": PlanFollower.delta_creation,

@@ -12,6 +12,7 @@ import contextlib
 import logging
 import re
 import threading
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -36,6 +37,7 @@ _BODY = re.compile(r"^Body:\s+(.*)", re.MULTILINE | re.DOTALL)
 _SAFE_IN_URI = "/!$&'()*+,;=:@~-._"
 _TEMPORARY = "global_temp"
 _NO_SUCH_FILE = ".lakeferry-no-such-file"
+_MISSING = re.compile(rf"does not exist: (.*/{re.escape(_NO_SUCH_FILE)})\.")
 _LOGGER = "SQLQueryContextLogger"
 """PySpark writes every error of a server to this logger."""
 _OPERATORS = frozenset(
@@ -44,7 +46,8 @@ _OPERATORS = frozenset(
 """Functions that Connect calls by the names of operators."""
 
 _thread = threading.local()
-_spark_functions: set[str] = set()
+_spark_functions: weakref.WeakKeyDictionary[Any, frozenset[str]] = weakref.WeakKeyDictionary()
+"""The functions that the server of a session brings."""
 
 
 @contextmanager
@@ -170,6 +173,9 @@ class ConnectServer:
                 _ = self.session.read.format("text").load(f"{path}/{_NO_SUCH_FILE}").schema
         except AnalysisException as missing:
             found = (missing.getMessageParameters() or {}).get("path")
+            if found is None and (said := _MISSING.search(str(missing))):
+                # PySpark 3.5 has no parameters of errors.
+                found = said.group(1)
         if not found or not found.endswith(f"/{_NO_SUCH_FILE}"):
             raise RedirectNotFollowed(
                 f"the table at {path} may have moved, and its place isn't known",
@@ -268,7 +274,7 @@ class ConnectServer:
 
     def _defined(self, names: Iterable[str]) -> list[str]:
         """Return those of the functions that users have defined, as SQL names them."""
-        asked = sorted({name for name in names if _may_be_of_a_user(name)})
+        asked = sorted({name for name in names if self._may_be_of_a_user(name)})
         new: dict[str, dict[str, str]] = {}
         for name in (each for each in asked if each not in self._functions):
             self._functions[name] = False
@@ -284,6 +290,16 @@ class ConnectServer:
         return [
             ".".join(map(spell_path, name.split("."))) for name in asked if self._functions[name]
         ]
+
+    def _may_be_of_a_user(self, function: str) -> bool:
+        """Return False for functions that Spark brings: others must be called by a schema."""
+        if function in _OPERATORS or re.fullmatch(r"\w+(\.\w+)*", function) is None:
+            return False
+        known = _spark_functions.get(self.session)
+        if known is None:
+            rows = self._listed("SHOW SYSTEM FUNCTIONS")
+            known = _spark_functions[self.session] = frozenset(str(row[0]).lower() for row in rows)
+        return function not in known
 
     def _note_functions(self, place: str, wanted: Mapping[str, str]) -> None:
         for row in self._listed(f"SHOW USER FUNCTIONS {place}LIKE {_patterns(wanted)}"):
@@ -337,13 +353,3 @@ def _lower(name: Sequence[str]) -> _Name:
 def _patterns(names: Iterable[str]) -> str:
     """Return a pattern of SHOW for some names, as a string of SQL; it may match others too."""
     return spell_string("|".join(re.sub(r"\W", "*", name) for name in names))
-
-
-def _may_be_of_a_user(function: str) -> bool:
-    """Return False for functions that Spark brings: nobody can define others by their names."""
-    if not _spark_functions:
-        from pyspark.sql import functions
-
-        _spark_functions.update(name.lower() for name in dir(functions))
-        _spark_functions.update(_OPERATORS)
-    return function not in _spark_functions and re.fullmatch(r"\w+(\.\w+)*", function) is not None

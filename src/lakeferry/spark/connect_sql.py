@@ -27,8 +27,16 @@ from lakeferry.spark.sql_tokens import (
 )
 from lakeferry.spark.statement_parameters import with_values
 from lakeferry.spark.statement_rewrite import Parsed, TextEdit
-from lakeferry.spark.statement_tables import Nodes, Relation, RelationPlace, Statement, TreeStep
-from lakeferry.spark.table_positions import QUERY_WORDS, TablePositions
+from lakeferry.spark.statement_tables import (
+    CHANGE_FEEDS,
+    Nodes,
+    Relation,
+    RelationPlace,
+    Statement,
+    TreeStep,
+    without_builtin,
+)
+from lakeferry.spark.table_positions import QUERY_WORDS, RESERVED, TablePositions
 
 _TRAVELS = ("VERSION", "TIMESTAMP", "SYSTEM_VERSION", "SYSTEM_TIME")
 _IN_EXPLANATION = re.compile(r"Unresolved\w*\s*\[([^\]]*)\]")
@@ -96,6 +104,7 @@ def token_statement(
         ),
         renamed=tuple(scan.renamed),
         created_functions=(),
+        computed_functions=tuple(scan.computed_functions),
     )
     return TokenParsed(
         text,
@@ -133,6 +142,7 @@ class _Scan:
         self.functions: set[str] = set()
         self.unclear: set[int] = set()
         self.computed_paths: list[str] = []
+        self.computed_functions: list[Relation] = []
         self.changes_namespace = False
         self._whole = text
         self._default = default
@@ -175,8 +185,9 @@ class _Scan:
         while at < len(self.tokens) and self._text.word(at) not in (";", "AS"):
             if self._text.word(at) in ("CREATE", "ALTER"):
                 kinds = {self._text.word(each) for each in range(at + 1, at + 6)}
-                is_short = kinds & {"TEMP", "TEMPORARY"}
-                return "FUNCTION" in kinds or ("VIEW" in kinds and not is_short)
+                # The text of a materialized view is only read when it is refreshed, by others.
+                is_other = kinds & {"TEMP", "TEMPORARY", "MATERIALIZED"}
+                return "FUNCTION" in kinds or ("VIEW" in kinds and not is_other)
             at += 1
         return False
 
@@ -207,7 +218,7 @@ class _Scan:
         if position is None:
             if self._positions.is_moved(at, end):
                 self.renamed.append(Relation(RelationPlace.NAME, (), (name,)))
-            if "" not in name:
+            if "" not in name and not (len(name) == 1 and word in RESERVED):
                 self.others.append(name)
             return end
         place, operations = position
@@ -264,7 +275,8 @@ class _Scan:
     def _call(self, name: str, bracket: int) -> None:
         """Note a function that is called, and the table in the arguments of some."""
         self.functions.add(name)
-        if name not in ("table_changes", "table_changes_by_path"):
+        name = without_builtin(name)
+        if name not in CHANGE_FEEDS:
             return
         first, end = bracket + 1, self._text.closer.get(bracket, len(self.tokens))
         last = first
@@ -295,6 +307,10 @@ class _Scan:
             first = self.tokens[at + 2]
             span = (first.start, self.tokens[end - 1].end)
             position = self._positions.of_name(at, end + 1, start)
+            if position is None and self._text.word(end + 1) == "(":
+                # What is called may be a function in SQL, or read the changes of a table.
+                self.computed_functions.append(Relation(RelationPlace.COMPUTED, span))
+                return True
             operations = () if position is None else position[1]
             found = Relation(RelationPlace.COMPUTED, span, operations=operations)
             if end == at + 3 and first.kind is TokenKind.STRING:
@@ -383,9 +399,13 @@ class _Scan:
         return is_named and around >= 0 and self._text.word(around - 1) == "OPTIONS"
 
 
-def may_name_a_table(expression: str) -> bool:
-    """Return True if the text of an expression may have a query in it, or call a function."""
-    return any(
-        token.value == "(" or token.is_word("SELECT", "TABLE", "FROM")
-        for token in tokens(expression)
-    )
+def may_have_a_query(expression: str) -> bool:
+    """Return True if the text of an expression may have a query in it, or a computed name."""
+    words = ("SELECT", "TABLE", "FROM", "IDENTIFIER")
+    return "${" in expression or any(token.is_word(*words) for token in tokens(expression))
+
+
+def functions_called(expression: str) -> frozenset[str]:
+    """Return the functions that the text of an expression calls, in lower case."""
+    found = token_statement(expression)
+    return frozenset() if found is None else found.statement.functions

@@ -35,6 +35,8 @@ from lakeferry.spark.table_locations import active, items
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+_CHANGES = "DeltaCDFRelation"
+"""The class in which delta-spark reads the change feed of a table."""
 _TOO_DEEP = ("StackOverflowError", "FAILED_TO_PARSE_TOO_COMPLEX")
 _NO_ORIGIN: tuple[type[Exception], ...] = (*JVM_SAYS_NO, TypeError)
 _COMMA_IN_A_NAME = re.compile(r"`[^`]*, [^`]*`|IDENTIFIER", re.IGNORECASE)
@@ -68,6 +70,15 @@ class Parsed:
         """Return the text of the expression that computes a name or a statement."""
         span = self._expression_span(relation)
         return None if span is None else self.text[slice(*span)]
+
+    def is_call(self, relation: Relation) -> bool:
+        """Return True if a computed name is that of a function: ``IDENTIFIER(…)(…)``."""
+        is_computed = relation.place is RelationPlace.COMPUTED and relation.literal is None
+        span = self._expression_span(relation) if is_computed else None
+        if span is None:
+            return False
+        following = [token.value for token in self.tokens() if token.start >= span[1]][:2]
+        return following == [")", "("]
 
     def parameter(self, relation: Relation) -> int | None:
         """Return the index of the positional parameter, if the expression is just that."""
@@ -430,7 +441,8 @@ def tables_read(plan: Any) -> Iterator[str]:
             try:
                 found = leaf.relation().location()
             except JVM_SAYS_NO:
-                # A relation without files of its own, such as a JDBC table.
+                # A relation without files of its own: the changes of a table, a JDBC table.
+                yield from _table_of_changes(leaf.relation())
                 continue
             if ".delta." in found.getClass().getName() and not _is_managed(found):
                 yield found.path().toString()
@@ -438,6 +450,15 @@ def tables_read(plan: Any) -> Iterator[str]:
             table = leaf.table()
             if not _is_managed(table.initialSnapshot()):
                 yield table.path().toString()
+
+
+def _table_of_changes(relation: Any) -> Iterator[str]:
+    """Yield the path of the table whose changes a relation reads."""
+    if not relation.getClass().getName().endswith(_CHANGES):
+        return
+    snapshot = relation.snapshotWithSchemaMode().snapshot()
+    if not _is_managed(snapshot):
+        yield snapshot.path().getParent().toString()
 
 
 def _is_managed(snapshot: Any) -> bool:

@@ -143,6 +143,8 @@ class Statement:
     """The tables that it renames or moves, or that its permanent views name."""
     created_functions: tuple[str, ...]
     """The queries of the functions that it creates."""
+    computed_functions: tuple[Relation, ...] = ()
+    """The names in expressions that are computed: ``IDENTIFIER('f' || 1)()``."""
 
 
 def read_tree(
@@ -178,6 +180,7 @@ def read_tree(
         parameters=tuple(sorted(set(walk.parameters))),
         renamed=tuple(walk.renamed),
         created_functions=tuple(walk.created_functions),
+        computed_functions=tuple(walk.computed_functions),
     )
 
 
@@ -211,6 +214,11 @@ class _Around:
         return "" if self.node is None else str(self.node["class"])
 
 
+_BUILTIN = re.compile(r"(system\.)?builtin\.")
+"""The schema of the functions that Spark and its extensions bring."""
+CHANGE_FEEDS = ("table_changes", "table_changes_by_path")
+"""Table functions whose first argument names a table, by its name or by its path."""
+
 _Visit = tuple[Tree, tuple[TreeStep, ...], frozenset[str], _Around]
 """A node to visit: with its route, the scope of ``WITH``, and the statement around it."""
 _SHORTENED = re.compile(r"\.\.\. \d+ more fields\]$")
@@ -230,6 +238,7 @@ class _Walk:
         self.found: list[Relation] = []
         self.renamed: list[Relation] = []
         self.created_functions: list[str] = []
+        self.computed_functions: list[Relation] = []
         self.views: list[str] = []
         self.parameters: list[int] = []
         self.changes_namespace = False
@@ -267,6 +276,9 @@ class _Walk:
             field = "nameParts" if "nameParts" in node else "name"
             name = self._whole(str(node.get(field)), (*route, field))
             self.functions.add(name.strip("[]").replace(", ", ".").lower())
+        elif kind == "ExpressionWithUnresolvedIdentifier":
+            computed = (*route, "identifierExpr")
+            self.computed_functions.append(Relation(RelationPlace.COMPUTED, computed))
         elif kind in ("SetCatalogAndNamespace", "SetNamespaceCommand", "SetCatalogCommand"):
             self.changes_namespace = True
         if kind == "UnresolvedWith":
@@ -421,9 +433,9 @@ class _Walk:
                 self.found.append(Relation(RelationPlace.STRING, (*route, "options")))
 
     def _emit_function(self, node: Tree, route: tuple[TreeStep, ...]) -> None:
-        name = str(node["name"]).strip("[]").lower()
+        name = without_builtin(str(node["name"]).strip("[]").lower().replace(", ", "."))
         given = node["functionArgs"]
-        if name not in ("table_changes", "table_changes_by_path") or not given:
+        if name not in CHANGE_FEEDS or not given:
             return
         where = (*route, "functionArgs", 0)
         text = _text(given[0])
@@ -433,6 +445,11 @@ class _Walk:
             self.found.append(Relation(RelationPlace.STRING, where, literal=text))
         else:
             self.found.append(Relation(RelationPlace.STRING, where, path=text))
+
+
+def without_builtin(function: str) -> str:
+    """Return the name of a function, in lower case, without the schema of built-in ones."""
+    return _BUILTIN.sub("", function, count=1) if _BUILTIN.match(function) else function
 
 
 def _place(kind: str, around: _Around) -> RelationPlace:

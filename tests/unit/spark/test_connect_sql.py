@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 
 from lakeferry.spark.client import without_replaced
-from lakeferry.spark.connect_sql import TokenParsed, names_in_explanation, token_statement
+from lakeferry.spark.connect_sql import (
+    TokenParsed,
+    functions_called,
+    may_have_a_query,
+    names_in_explanation,
+    token_statement,
+)
 from lakeferry.spark.redirected_path import NewPlace
 from lakeferry.spark.sql_tokens import parse_name, path_of
 from lakeferry.spark.statement_rewrite import edited
@@ -97,6 +103,53 @@ def test_a_computed_name_may_be_that_of_a_query() -> None:
     found = parsed("WITH a AS (SELECT 1) SELECT * FROM IDENTIFIER('a')")
     assert found.statement.relations == ()
     assert ("a",) in found.others
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("SELECT IDENTIFIER('f')(1), a FROM b", "'f'"),
+        ("SELECT IDENTIFIER('f' || 1)() FROM b", "'f' || 1"),
+        ("SELECT * FROM IDENTIFIER('f')(1) JOIN b", "'f'"),
+    ],
+)
+def test_the_name_of_a_function_may_be_computed(text: str, name: str) -> None:
+    found = parsed(text)
+    (computed,) = found.statement.computed_functions
+    assert found.expression(computed) == name
+    assert found.is_call(computed)
+    assert [each.names for each in found.statement.relations] == [(("b",),)]
+
+
+def test_a_function_may_be_named_by_an_identifier_in_a_schema() -> None:
+    assert parsed("SELECT s.IDENTIFIER('f')() FROM b").statement.functions == {"s.f"}
+
+
+def test_a_computed_name_before_columns_is_that_of_a_table() -> None:
+    written = parsed("INSERT INTO IDENTIFIER('a' || 1) (id) VALUES (1)").statement
+    assert (len(written.relations), written.computed_functions) == (1, ())
+
+
+def test_a_change_feed_may_be_read_by_the_functions_full_name() -> None:
+    for schema in ("system.builtin.", "BUILTIN."):
+        text = f"SELECT * FROM {schema}table_changes_by_path('/a', 0)"
+        assert replaced(text, "/a") == text.replace("'/a'", f"'{NEW}'")
+
+
+def test_a_materialized_view_reads_the_new_place() -> None:
+    text = "CREATE OR REFRESH MATERIALIZED VIEW v AS SELECT * FROM delta.`/a`"
+    assert replaced(text, "/a") == text.replace("/a", NEW)
+
+
+@pytest.mark.parametrize("text", ["(SELECT 1)", "x IN (TABLE t)", "IDENTIFIER('f')()", "${query}"])
+def test_an_expression_may_have_a_query(text: str) -> None:
+    assert may_have_a_query(text)
+
+
+def test_of_other_expressions_only_functions_are_asked_about() -> None:
+    text = "sum(x) + s.f(`select`, 'FROM t') > 3"
+    assert not may_have_a_query(text)
+    assert functions_called(text) == {"sum", "s.f"}
 
 
 def test_an_insert_may_change_the_schema() -> None:
