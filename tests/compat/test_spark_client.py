@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 from lakeferry import spark as modern
+from lakeferry.api.redirects import Redirects
 from lakeferry.errors import InvalidInput, RedirectInProgress, RedirectRuleViolated
 from lakeferry.spark import patches, session_clients
 from lakeferry.spark.client import Client
+from lakeferry.storage import open_store
 from tests.support import engines, spark_reads
 from tests.support.redirected_tables import (
     MOVED_ON,
@@ -394,6 +396,104 @@ def test_from_disk_to_s3(spark_s3: SparkSession, s3_bucket: S3Bucket, tmp_path: 
         )
     finally:
         modern.uninstall(session)
+
+
+ON_S3 = {
+    "s3a": (
+        [name for name in READS if name != "a file URI"],
+        # Streams have a source and a checkpoint of their own there, and a MERGE finds its row.
+        [
+            name
+            for name in APPENDS
+            if not name.startswith(("stream", "foreachBatch", "MERGE", "DeltaTable"))
+        ],
+    ),
+    "s3": (["load", "sql", "DeltaTable"], ["save", "INSERT"]),
+}
+"""How tables on S3 are read and written, by the scheme of their paths."""
+
+
+@pytest.mark.parametrize("scheme", ON_S3)
+def test_on_s3_an_old_path_leads_to_the_target(
+    scheme: str, spark_s3: SparkSession, s3_bucket: S3Bucket, tmp_path: Path
+) -> None:
+    """The redirect is one that Spark itself doesn't follow."""
+    options = s3_bucket.storage_options
+    source, target = f"{s3_bucket.uri}/o d/table", f"{s3_bucket.uri}/moved"
+    write_deltalake(source, rows(ROWS), storage_options=options)
+    with Redirects(options) as moves:
+        moves.enable(source, target, mode="writer-only", dialects=("rfc",))
+    write_deltalake(target, rows([MOVED_ON]), mode="append", storage_options=options)
+    store = open_store(source, options)
+    before = {entry.path: store.get(entry.path) for entry in store.list("")}
+    old = f"{scheme}://{s3_bucket.name}/o d/table"
+    session = spark_s3.newSession()
+    modern.install(session, storage_options=options)
+
+    def now() -> list[int]:
+        found = DeltaTable(target, storage_options=options).to_pyarrow_table()
+        return sorted(found["id"].to_pylist())
+
+    reads, appends = ON_S3[scheme]
+    try:
+        found = {name: ids(READS[name](session, old)) for name in reads}
+        assert found == dict.fromkeys(found, AT_TARGET)
+        assert ids(session.read.format("delta").load(f"{old}@v0")) == ROWS
+        for name in appends:
+            APPENDS[name](session, old)
+        feed = str(tmp_path / "feed")
+        stream_frame(session, feed).format("delta").start(old).awaitTermination()
+        (
+            stream_frame(session, feed)
+            .foreachBatch(lambda frame, _: APPENDS["INSERT"](frame.sparkSession, old))
+            .start()
+            .awaitTermination()
+        )
+        assert now() == [*AT_TARGET, *[NEW] * (len(appends) + 2)]
+        for name in ("MERGE", "DeltaTable.merge"):
+            session.sql(f"DELETE FROM delta.`{old}` WHERE id = {NEW}")
+            assert now() == AT_TARGET
+            APPENDS[name](session, old)
+            assert now() == [*AT_TARGET, NEW]
+        delta_table(session, old).delete(f"id = {NEW}")
+        session.sql(f"OPTIMIZE '{old}'")
+        assert now() == AT_TARGET
+        (said,) = session.sql(f"DESCRIBE DETAIL '{old}'").collect()
+        assert said.location == f"s3://{s3_bucket.name}/moved"
+    finally:
+        modern.uninstall(session)
+    assert {entry.path: store.get(entry.path) for entry in store.list("")} == before
+
+
+def test_readers_and_writers_that_were_made_before_are_followed_too(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The redirect is one that Spark itself doesn't follow: it would read the frozen copy."""
+    places = create(tmp_path)
+    path = str(places.source)
+    made = spark.newSession()
+    formatted = made.read.format("delta")
+    placed = made.read.format("delta").option("PATH", path)
+    of_parquet = made.read.format("parquet")
+    streamed_one = made.readStream.format("delta").option("path", path)
+    writer = append_frame(made).write.format("delta").option("path", path).mode("append")
+    session_clients.client_options.clear()
+    patches._withdraw()
+    places.move(mode="writer-only", dialects=("rfc",))
+    write_deltalake(str(places.target), rows([MOVED_ON]), mode="append")
+    before = content(places.source)
+    modern.install(made)
+    try:
+        assert ids(formatted.load(path)) == AT_TARGET
+        assert ids(placed.load()) == AT_TARGET
+        assert ids(streamed(made, streamed_one.load())) == AT_TARGET
+        writer.save()
+        assert at(places.target) == [*AT_TARGET, NEW]
+        # Other formats read the files that they are told to read.
+        assert ids(of_parquet.load(path)) == ROWS
+    finally:
+        modern.uninstall(made)
+    assert content(places.source) == before
 
 
 def methods() -> dict[tuple[type, str], Any]:

@@ -1,14 +1,14 @@
 """Patches for PySpark's readers, writers, data frames and catalog.
 
-Readers and writers note the format and the path that they are given, because a path may come as
-an option and the format before it.
+Readers and writers note the format and the path that they are given
+(:mod:`lakeferry.spark.reader_state`).
 """
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from lakeferry.engines.spark.spark_calls import frame_class
@@ -18,6 +18,7 @@ from lakeferry.spark.named_table_access import (
     start_by_name,
     write_by_name,
 )
+from lakeferry.spark.reader_state import begin_notes, note_options, notes_of
 from lakeferry.spark.redirected_path import NewPlace, needs_a_path, only_path
 from lakeferry.spark.session_clients import (
     CLIENT_SETTING,
@@ -32,8 +33,6 @@ from lakeferry.spark.sql_tokens import path_of, spell_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_NOTES = "_lakeferry_notes"
 
 
 def reader_writer_patches() -> list[Patch]:
@@ -75,25 +74,23 @@ def reader_writer_patches() -> list[Patch]:
     ]
     for owner in (DataFrameReader, DataFrameWriter, DataStreamReader, DataStreamWriter):
         found += [(owner, "format", _noting_format), (owner, "option", _noting_option)]
-        found.append((owner, "options", _noting_options))
+        found += [(owner, "options", _noting_options), (owner, "__init__", _making_notes)]
     return found
 
 
-def _notes(of: Any) -> dict[str, str]:
-    notes: dict[str, str] = vars(of).setdefault(_NOTES, {})
-    return notes
+def _making_notes(original: Method) -> Method:
+    @functools.wraps(original)
+    def init(self: Any, *given: Any, **named: Any) -> None:
+        original(self, *given, **named)
+        begin_notes(self)
 
-
-def _note_options(of: Any, options: Mapping[str, Any]) -> None:
-    for key, value in options.items():
-        if key.lower() == "path":
-            _notes(of)["path"] = str(value)
+    return init
 
 
 def _noting_format(original: Method) -> Method:
     @functools.wraps(original)
     def format(self: Any, source: str) -> Any:
-        _notes(self)["format"] = source
+        notes_of(self)["format"] = source
         return original(self, source)
 
     return format
@@ -102,7 +99,7 @@ def _noting_format(original: Method) -> Method:
 def _noting_provider(original: Method) -> Method:
     @functools.wraps(original)
     def using(self: Any, provider: str) -> Any:
-        _notes(self)["format"] = provider
+        notes_of(self)["format"] = provider
         return original(self, provider)
 
     return using
@@ -111,7 +108,7 @@ def _noting_provider(original: Method) -> Method:
 def _noting_option(original: Method) -> Method:
     @functools.wraps(original)
     def option(self: Any, key: str, value: Any) -> Any:
-        _note_options(self, {key: value})
+        note_options(self, {key: value})
         return original(self, key, value)
 
     return option
@@ -120,7 +117,7 @@ def _noting_option(original: Method) -> Method:
 def _noting_options(original: Method) -> Method:
     @functools.wraps(original)
     def options(self: Any, **options: Any) -> Any:
-        _note_options(self, options)
+        note_options(self, options)
         return original(self, **options)
 
     return options
@@ -138,12 +135,12 @@ def _with_place(
     If the table has only a name now, its place is returned too, and the option is left out.
     """
     client = client_of(session_of(of))
-    if client is None or not client.is_delta(format or _notes(of).get("format")):
+    if client is None or not client.is_delta(format or notes_of(of).get("format")):
         return path, None
     given = [key for key in options if key.lower() == "path"]
     asked: Any
     if path is None:
-        asked = str(options[given[-1]]) if given else _notes(of).get("path")
+        asked = str(options[given[-1]]) if given else notes_of(of).get("path")
     else:
         asked = path[0] if isinstance(path, list) and len(path) == 1 else path
     if isinstance(asked, list):
@@ -378,7 +375,7 @@ def _save_as_table(original: Method) -> Method:
             return original(self, found.identifier, "delta", *more, **named)
         _, place = _with_place(self, None, format, named, "WRITE")
         if place is not None:
-            raise needs_a_path(_notes(self).get("path", name), place, "saveAsTable")
+            raise needs_a_path(notes_of(self).get("path", name), place, "saveAsTable")
         return original(self, name, format, *more, **named)
 
     return save_as_table
@@ -402,7 +399,7 @@ def _to_table(original: Method) -> Method:
             return self.start(found.path, "delta", *more, **named)
         _, place = _with_place(self, None, format, named, operation)
         if place is not None:
-            raise needs_a_path(_notes(self).get("path", tableName), place, "toTable")
+            raise needs_a_path(notes_of(self).get("path", tableName), place, "toTable")
         with followed_by_us_alone(session_of(self)):
             return original(self, tableName, format, *more, **named)
 
@@ -443,7 +440,7 @@ def _place_of_new(of: Any, key: str, value: Any, name: str) -> Any:
     The data source may be given later, so it counts only if it was already.
     """
     client = client_of(session_of(of))
-    source = _notes(of).get("format")
+    source = notes_of(of).get("format")
     if client is None or key.lower() != name or not (source is None or client.is_delta(source)):
         return value
     return _only_path(client, value, f"the {name} of a new table", "WRITE")
