@@ -156,8 +156,8 @@ def a_table_whose_writer_forgets_the_time_keeps_none(witness: Witness) -> None:
 
 @follows(
     "named_files.py: 1. rewrite that file under another name, with OPTIMIZE for example; 2. make "
-    "one more commit; 3. delete the history before that commit: lakeferry cleanup TABLE --before "
-    "VERSION --force, with the version of that commit"
+    "one more commit; 3. delete the history before the version of that commit: lakeferry cleanup "
+    "TABLE --before VERSION --force"
 )
 def a_file_with_a_name_that_can_not_travel_is_rewritten(witness: Witness) -> None:
     folder, url = witness.lake.folder / "t", f"{witness.server.url}/odd-name"

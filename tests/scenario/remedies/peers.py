@@ -174,6 +174,6 @@ def a_block_that_was_lost_is_copied(witness: Witness) -> None:
     there, lost = witness.server.store, f"lost-block/{lost}"
     there.delete_many([lost])
     told = witness.refused("pull", url, witness.lake.uri("c"), *words)["remedy"]
-    assert told == "ask the owner of the dataset to repair it: it lacks a block"
+    assert told == "ask the owner of the dataset to repair it: it lacks files"
     there.put(lost, files[lost.partition("/")[2]])
     witness.done("pull", url, witness.lake.uri("c"), *words)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import shutil
 from collections.abc import Iterator
@@ -336,7 +337,7 @@ def a_copy_of_a_redirected_table_leads_to_the_original(witness: Witness) -> None
     source, folder = moved(witness), witness.lake.folder
     shutil.copytree(folder / "t", folder / "copy")
     witness.refused("redirect", "disable", witness.lake.uri("copy"))
-    named = shlex.split(witness.remedies[-1].partition(";")[0])[1]
+    (named,) = re.findall(r"run the command with (\S+) instead", witness.remedies[-1])
     assert same_place(named, source)
     shutil.rmtree(folder / "copy")
     (folder / "t").rename(folder / "renamed")

@@ -48,8 +48,8 @@ def check_path(path: str) -> None:
             "the table has a file whose path can't be transferred",
             cause=repr(path[:200]),
             remedy="1. rewrite that file under another name, with OPTIMIZE for example; 2. make "
-            "one more commit; 3. delete the history before that commit: lakeferry cleanup TABLE "
-            "--before VERSION --force, with the version of that commit",
+            "one more commit; 3. delete the history before the version of that commit: lakeferry "
+            "cleanup TABLE --before VERSION --force",
         )
 
 
