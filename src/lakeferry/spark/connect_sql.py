@@ -36,7 +36,7 @@ from lakeferry.spark.statement_tables import (
     TreeStep,
     without_builtin,
 )
-from lakeferry.spark.table_positions import QUERY_WORDS, RESERVED, TablePositions
+from lakeferry.spark.table_positions import QUERY_WORDS, RESERVED_WORDS, TablePositions
 
 _TRAVELS = ("VERSION", "TIMESTAMP", "SYSTEM_VERSION", "SYSTEM_TIME")
 _IN_EXPLANATION = re.compile(r"Unresolved\w*\s*\[([^\]]*)\]")
@@ -218,7 +218,7 @@ class _Scan:
         if position is None:
             if self._positions.is_moved(at, end):
                 self.renamed.append(Relation(RelationPlace.NAME, (), (name,)))
-            if "" not in name and not (len(name) == 1 and word in RESERVED):
+            if "" not in name and not (len(name) == 1 and word in RESERVED_WORDS):
                 self.others.append(name)
             return end
         place, operations = position
