@@ -136,7 +136,7 @@ def _changed(
     at_server: Callable[[RemoteRoot], object],
     at_root: Callable[[DatasetChanges], DatasetChanged],
 ) -> DatasetChanged:
-    from lakeferry.api.redirect_guard import check_no_path_leads
+    from lakeferry.api.deletion_guard import check_no_path_leads
     from lakeferry.transfer.repository.dataset_changes import DatasetChanged, DatasetChanges
     from lakeferry.transfer.repository.push_records import now_ms
 

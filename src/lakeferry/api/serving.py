@@ -201,7 +201,7 @@ def serve(root: str, *, port: int = DEFAULT_PORT, **options: Unpack[ServerOption
 
 def _guard(settings: Config) -> Callable[[str], None]:
     def check(uri: str) -> None:
-        from lakeferry.api.redirect_guard import check_no_path_leads
+        from lakeferry.api.deletion_guard import check_no_path_leads
         from lakeferry.catalogs.places import Places
 
         environment = settings.catalog_environment()

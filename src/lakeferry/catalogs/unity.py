@@ -28,6 +28,7 @@ from lakeferry.catalogs.catalog import (
     check_table_name,
 )
 from lakeferry.catalogs.catalog_rest import TIMEOUT_S, CatalogRest
+from lakeferry.catalogs.fitting_credentials import issued_for
 from lakeferry.catalogs.unity_address import UNITY_TOKEN, UNITY_URL, unity_from, unity_root
 from lakeferry.catalogs.unity_commit_catalog import UnityCommitCatalog
 from lakeferry.catalogs.unity_credentials import (
@@ -35,7 +36,6 @@ from lakeferry.catalogs.unity_credentials import (
     PathCredentialSource,
     TableCredentialSource,
     explicit_token,
-    issued_for,
     issues_credentials,
 )
 from lakeferry.catalogs.unity_delta import UnityDelta

@@ -9,42 +9,20 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field
 
+from lakeferry.catalogs.fitting_credentials import issued_for
 from lakeferry.catalogs.unity_address import UNITY_TOKEN
 from lakeferry.catalogs.unity_delta import UnityDelta
 from lakeferry.catalogs.unity_delta_messages import StorageCredential
 from lakeferry.errors import (
     Forbidden,
-    InvalidInput,
     LakeferryError,
     TableNotFound,
     Unauthorized,
 )
 from lakeferry.storage.credential_renewal import VendedCredentials, renewed
 from lakeferry.storage.uris import split
-
-_OPTIONS = {
-    "s3.access-key-id": "aws_access_key_id",
-    "s3.secret-access-key": "aws_secret_access_key",
-    "s3.session-token": "aws_session_token",
-    "azure.sas-token": "azure_storage_sas_token",
-    "gcs.oauth-token": "google_bearer_token",
-}
-
-
-def issued_for(location: str, found: Iterable[StorageCredential]) -> VendedCredentials | None:
-    """Return the credentials whose prefix fits a place best; ``None`` if none fits."""
-    wanted = _folder(location)
-    fitting = [one for one in found if wanted.startswith(_folder(one.prefix))]
-    if not fitting:
-        return None
-    best = max(fitting, key=lambda one: len(_folder(one.prefix)))
-    options = {_OPTIONS[key]: value for key, value in best.config.items() if key in _OPTIONS}
-    given = {key: value for key, value in options.items() if value}
-    return VendedCredentials(given, best.expiration_time_ms)
 
 
 def explicit_token(token: str | None) -> str | None:
@@ -157,9 +135,3 @@ class PathCredentialSource(UnityCredentialSource):
 
     def _ask(self, api: UnityDelta) -> VendedCredentials | None:
         return issued_for(self.location, api.issued.for_path(self.location, write=self.write))
-
-
-def _folder(location: str) -> str:
-    with suppress(InvalidInput):
-        location = str(split(location))
-    return location.rstrip("/") + "/"

@@ -153,10 +153,11 @@ NEEDS_A_PERSON.update(
         "local table is damaged": provoked(
             _PEER, f"{_DELTA}test_a_file_that_is_kept_has_to_be_there"
         ),
-        "judging_blocks.py: ask the owner of the sender's dataset: its chain is damaged": provoked(
+        "required_objects.py: ask the owner of the sender's dataset: its chain is "
+        "damaged": provoked(
             _SENDER, f"{_DELTA}test_two_versions_never_give_one_path_different_bytes"
         ),
-        "judging_blocks.py: restore them in the sender's table": provoked(
+        "required_objects.py: restore them in the sender's table": provoked(
             "a sender finds out before a receiver does; against a pull of a table that is damaged "
             "at its server only the server's owner helps",
             f"{_DELTA}test_a_file_that_the_newest_version_needs_may_not_be_gone",
@@ -175,7 +176,7 @@ NEEDS_A_PERSON.update(
             _SENDER,
             "unit/transfer/client/test_push_and_pull.py::test_an_object_of_another_size_is_not_read",
         ),
-        "shared_rules.py: compare the clocks of both machines, or transfer fewer objects "
+        "client_objects.py: compare the clocks of both machines, or transfer fewer objects "
         "at a time": (
             provoked(
                 "two clocks have to differ",

@@ -90,9 +90,9 @@ def a_dataset_gets_a_free_name(witness: Witness) -> None:
 
 
 @follows(
-    "redirect_guard.py: bring its rows back first: lakeferry redirect disable {}; or, {}",
-    "redirect_guard.py: undo that first: lakeferry redirect cancel {}; or, {}",
-    "redirect_guard.py: first run 'lakeferry redirect disable' with its path (or 'redirect thaw' "
+    "deletion_guard.py: bring its rows back first: lakeferry redirect disable {}; or, {}",
+    "deletion_guard.py: undo that first: lakeferry redirect cancel {}; or, {}",
+    "deletion_guard.py: first run 'lakeferry redirect disable' with its path (or 'redirect thaw' "
     "if it is frozen); or, {}",
 )
 def a_table_that_a_redirect_leads_to_is_brought_back_first(witness: Witness) -> None:

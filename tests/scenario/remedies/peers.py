@@ -150,7 +150,7 @@ def a_push_is_made_again(witness: Witness) -> None:
         witness.done(*words)
 
 
-@follows("shared_rules.py: run the same command again: what has arrived isn't transferred again")
+@follows("closing.py: run the same command again: what has arrived isn't transferred again")
 def a_pull_that_was_cut_is_run_again(witness: Witness) -> None:
     with TransferServer(laid_out(_chain(7))) as server:
         server.edit = lambda name, message: (1000, "") if name == "urls" else message

@@ -295,7 +295,7 @@ def a_source_with_changes_of_its_own_is_kept_without_its_target(witness: Witness
 
 
 WITHOUT_COPIES = (
-    "lost_files.py: first put them back where they were ({}), and run the same "
+    "target_removal.py: first put them back where they were ({}), and run the same "
     "command again; or leave out --remove-target to keep {}"
 )
 

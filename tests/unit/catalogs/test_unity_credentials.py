@@ -8,12 +8,12 @@ import pytest
 
 from lakeferry.catalogs import CatalogAccess, CatalogTable, open_catalog
 from lakeferry.catalogs.catalog import NO_ACCESS
+from lakeferry.catalogs.fitting_credentials import issued_for
 from lakeferry.catalogs.places import Places
 from lakeferry.catalogs.unity_credentials import (
     PathCredentialSource,
     StagingCredentialSource,
     TableCredentialSource,
-    issued_for,
 )
 from lakeferry.catalogs.unity_delta_messages import StorageCredential
 from lakeferry.errors import Forbidden, Unauthorized

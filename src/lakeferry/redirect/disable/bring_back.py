@@ -14,7 +14,12 @@ from lakeferry.log import features
 from lakeferry.log.actions import Protocol
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.redirect import read_entry, redirect_commits, steps
-from lakeferry.redirect.disable import carried_commits, net_change, source_divergence
+from lakeferry.redirect.disable import (
+    carried_commits,
+    matching_numbers,
+    net_change,
+    source_divergence,
+)
 from lakeferry.redirect.disable.source_end import drop_target, remove
 from lakeferry.redirect.disable.withdrawal import Withdrawal, is_of_move
 from lakeferry.redirect.redirect_context import Setting
@@ -28,7 +33,7 @@ def bring_changes(way: Withdrawal) -> int:
     if found is not None and found.state is RedirectState.READY:
         _check_same_move(way, state)
         last = way.locked_version - 1
-        if source_divergence.numbers_match(way, state):
+        if matching_numbers.numbers_match(way, state):
             carried_commits.bring_data(way, state.version + 1, last)
             carried_commits.bring_commits(way, state, last)
             now = way.source.state()

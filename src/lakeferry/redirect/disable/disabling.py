@@ -45,7 +45,6 @@ from lakeferry.redirect.disable import (
     abandon,
     bring_back,
     bring_back_existing,
-    lost_files,
     target_lock,
     target_removal,
 )
@@ -166,7 +165,7 @@ def _finish(
     owed = owed_checkpoint(source, state)
     found = unfinished(setting, source, state, options)
     if found is not None:
-        lost_files.check_removal(found[0])
+        target_removal.check_removal(found[0])
     changed = owed is not None and settling.settle_version(
         source, owed, setting, disable_command(source.store.uri)
     )

@@ -10,7 +10,6 @@ from functools import partial
 
 import pyarrow as pa
 
-from lakeferry.errors import MissingFile
 from lakeferry.log.rewrite import Adopted, Homeward
 from lakeferry.redirect import data_completeness, owned_file_removal, steps
 from lakeferry.redirect.disable.withdrawal import Withdrawal
@@ -49,25 +48,6 @@ def lack_at_home(way: Withdrawal, named: pa.Array) -> data_completeness.Lack:
     found = data_completeness.lack(way.setting, way.source, named)
     way.has_all = not found.count
     return found
-
-
-def check_removal(way: Withdrawal) -> None:
-    """Refuse ``--remove-target`` where the target may have the only copies of live files."""
-    if not way.options.remove_target:
-        return
-    home, place = way.source.store.uri, way.target.store.uri
-    lack = lack_without_target(way)
-    if lack.count:
-        raise MissingFile(
-            f"{place} can't be removed",
-            cause=f"{lack.count} data files that {home} names are gone, and the target may "
-            f"have the only copies: {', '.join(lack.examples)}",
-            remedy=f"first put them back where they were ({copies_of(way, lack)}), and run the "
-            f"same command again; or leave out --remove-target to keep {place}",
-            path=lack.examples[0],
-            count=lack.count,
-            target=place,
-        )
 
 
 def copies_of(way: Withdrawal, lack: data_completeness.Lack) -> str:

@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 
 from lakeferry.log import file_identity
 from lakeferry.redirect import redirect_commits
-from lakeferry.redirect.disable import net_change, source_divergence
+from lakeferry.redirect.disable import matching_numbers, net_change
 from lakeferry.redirect.disable.withdrawal import Withdrawal
 
 
@@ -23,7 +23,7 @@ def lacking_version(way: Withdrawal, ended: int) -> int | None:
     if _ended_alike(way, ended):
         for version in range(way.ready_version + 1, last + 1):
             ours = redirect_commits.read_commit(way.source.store, version)
-            if ours is None or not source_divergence.was_brought(way, version, *ours):
+            if ours is None or not matching_numbers.was_brought(way, version, *ours):
                 return version
     mine, theirs = way.source.snapshot(ended - 2), way.target.snapshot(last)
     home = way.source.store.uri

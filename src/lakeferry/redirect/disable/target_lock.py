@@ -22,7 +22,7 @@ from lakeferry.log import actions, protocols
 from lakeferry.log.conflicts import Conflict
 from lakeferry.log.replay import TableState as TableState
 from lakeferry.redirect import dialects, read_entry, received_entries, redirect_commits, steps
-from lakeferry.redirect.disable import lost_files, source_divergence
+from lakeferry.redirect.disable import lost_files, source_divergence, target_removal
 from lakeferry.redirect.disable.withdrawal import Withdrawal
 from lakeferry.redirect.disable.withdrawn_target import is_closed
 from lakeferry.redirect.entry import Journal, Redirect
@@ -53,14 +53,14 @@ def lock_target(way: Withdrawal) -> None:
         if (lock := own_lock(way, state)) is not None:
             way.follow(lock)
             way.locked_version = state.version
-            lost_files.check_removal(way)
+            target_removal.check_removal(way)
             lost_files.fill_source(way, state.version - 1)
             return
         read_entry.check_no_stray(state.protocol, state.metadata, way.target.store.uri)
         # A lock is permanent, so it isn't set if source and target have diverged.
         source_divergence.own_commits_since_ready(way, way.source.state())
         if conflict is None:
-            lost_files.check_removal(way)
+            target_removal.check_removal(way)
         if not way.filled:
             lost_files.fill_source(way, state.version)
         result = _put_lock(way, state, txn_id)

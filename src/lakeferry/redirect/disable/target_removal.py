@@ -1,6 +1,8 @@
 """Deletes the name of a withdrawn target, and the target itself if the user asks for it.
 
-The source is NORMAL by then, so a failure is a warning, and the next ``disable`` tries again.
+Before that, :func:`check_removal` refuses if the target may have the only copies of files. The
+source is NORMAL when anything is deleted, so a failure is a warning, and the next ``disable``
+tries again.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from contextlib import suppress
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakeferry.errors import CorruptLog, LakeferryError, NotATable, TableNotFound
+from lakeferry.errors import CorruptLog, LakeferryError, MissingFile, NotATable, TableNotFound
 from lakeferry.log.rewrite import Relative
 from lakeferry.redirect import (
     managed_place,
@@ -23,6 +25,26 @@ from lakeferry.redirect.disable import lost_files, returned_versions
 from lakeferry.redirect.disable.withdrawal import Withdrawal, disable_command, is_of_move
 from lakeferry.redirect.managed_target import ManagedTarget
 from lakeferry.table.managed import ManagedStore
+
+
+def check_removal(way: Withdrawal) -> None:
+    """Refuse ``--remove-target`` where the target may have the only copies of live files."""
+    if not way.options.remove_target:
+        return
+    home, place = way.source.store.uri, way.target.store.uri
+    lack = lost_files.lack_without_target(way)
+    if lack.count:
+        copies = lost_files.copies_of(way, lack)
+        raise MissingFile(
+            f"{place} can't be removed",
+            cause=f"{lack.count} data files that {home} names are gone, and the target may "
+            f"have the only copies: {', '.join(lack.examples)}",
+            remedy=f"first put them back where they were ({copies}), and run the "
+            f"same command again; or leave out --remove-target to keep {place}",
+            path=lack.examples[0],
+            count=lack.count,
+            target=place,
+        )
 
 
 def clear_up(way: Withdrawal) -> bool:

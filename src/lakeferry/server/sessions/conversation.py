@@ -41,7 +41,7 @@ from lakeferry.transfer.session.events import (
     WorkRefused,
 )
 from lakeferry.transfer.session.machine import Machine
-from lakeferry.transfer.session.shared_rules import without_tracebacks
+from lakeferry.transfer.session.server_refusals import without_tracebacks
 
 SENT_WITHIN_S = 120.0
 """How long sending may wait for a client to read what was sent before."""

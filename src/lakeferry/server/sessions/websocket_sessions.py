@@ -53,11 +53,11 @@ from lakeferry.transfer.repository.dataset_names import DatasetName
 from lakeferry.transfer.repository.push_renewal import Heart
 from lakeferry.transfer.repository.repository import Repository
 from lakeferry.transfer.repository.signed_urls import Links
+from lakeferry.transfer.session.closing import has_left
 from lakeferry.transfer.session.events import CheckAndCommit, ConsiderPush, MachineAction, MakePlan
 from lakeferry.transfer.session.machine import Pace
 from lakeferry.transfer.session.pull_server import PullServer
 from lakeferry.transfer.session.push_server import PushServer
-from lakeferry.transfer.session.shared_rules import has_left
 from lakeferry.transfer.wire import handshake
 from lakeferry.transfer.wire.handshake import Agreement, HandshakeRefusal, Operation
 

@@ -34,6 +34,7 @@ from lakeferry.transfer.datasets.dataset import Judged, ObjectPlaces, Run
 from lakeferry.transfer.datasets.delta import version_blocks
 from lakeferry.transfer.datasets.local_dataset import Here, kind_of_block
 from lakeferry.transfer.datasets.message_parts import Part
+from lakeferry.transfer.session.client_objects import ObjectKey
 from lakeferry.transfer.session.events import (
     BlocksReady,
     BlocksTaken,
@@ -54,7 +55,6 @@ from lakeferry.transfer.session.events import (
     Upload,
     WorkRefused,
 )
-from lakeferry.transfer.session.shared_rules import ObjectKey
 from lakeferry.transfer.wire import messages as m
 from lakeferry.transfer.wire import tarball
 from lakeferry.transfer.wire.messages import BlocksBatch, ObjectFile

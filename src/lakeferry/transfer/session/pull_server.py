@@ -18,6 +18,7 @@ from __future__ import annotations
 from enum import Enum
 
 from lakeferry.errors import StorageUnavailable
+from lakeferry.transfer.session.closing import connection_lost, is_clean
 from lakeferry.transfer.session.events import (
     BlocksReady,
     HostEvent,
@@ -29,7 +30,7 @@ from lakeferry.transfer.session.events import (
     WorkRefused,
 )
 from lakeferry.transfer.session.machine import OutOfPlace, Pace, SessionStep, with_failures
-from lakeferry.transfer.session.shared_rules import ServerSession, connection_lost, is_clean
+from lakeferry.transfer.session.server_refusals import ServerSession
 from lakeferry.transfer.wire import messages as m
 from lakeferry.transfer.wire.codec import LIMITS, MessageLimits
 from lakeferry.transfer.wire.failure_messages import Phase

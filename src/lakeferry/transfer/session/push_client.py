@@ -28,6 +28,8 @@ from enum import Enum
 
 from lakeferry.errors import CommitStateUnknown, InvalidInput, LakeferryError, StorageUnavailable
 from lakeferry.transfer.chain.hashes import Multihash
+from lakeferry.transfer.session.client_objects import ClientSession
+from lakeferry.transfer.session.closing import NORMAL, connection_lost
 from lakeferry.transfer.session.events import (
     Begin,
     BlocksReady,
@@ -44,7 +46,7 @@ from lakeferry.transfer.session.events import (
     WorkRefused,
 )
 from lakeferry.transfer.session.machine import OutOfPlace, Pace, SessionStep, with_failures
-from lakeferry.transfer.session.shared_rules import NORMAL, ClientSession, connection_lost, error_in
+from lakeferry.transfer.session.server_refusals import error_in
 from lakeferry.transfer.wire import messages as m
 from lakeferry.transfer.wire.codec import LIMITS, MessageLimits, failure_in_close
 from lakeferry.transfer.wire.failure_messages import TransferFailure, error_of

@@ -32,6 +32,7 @@ from __future__ import annotations
 from enum import Enum
 
 from lakeferry.errors import InvalidInput, StorageUnavailable
+from lakeferry.transfer.session.closing import NORMAL, connection_lost
 from lakeferry.transfer.session.events import (
     BlocksTaken,
     CheckAndCommit,
@@ -49,7 +50,7 @@ from lakeferry.transfer.session.events import (
     WorkRefused,
 )
 from lakeferry.transfer.session.machine import OutOfPlace, Pace, SessionStep, with_failures
-from lakeferry.transfer.session.shared_rules import NORMAL, ServerSession, connection_lost
+from lakeferry.transfer.session.server_refusals import ServerSession
 from lakeferry.transfer.wire import messages as m
 from lakeferry.transfer.wire.codec import LIMITS, MessageLimits
 from lakeferry.transfer.wire.failure_messages import Phase

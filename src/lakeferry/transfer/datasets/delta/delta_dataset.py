@@ -78,8 +78,8 @@ from lakeferry.transfer.datasets.delta import (
     version_blocks,
 )
 from lakeferry.transfer.datasets.delta.blocks_of_log import Choose, Made, Maker, Tail
-from lakeferry.transfer.datasets.delta.judging_blocks import DeltaPartEnds, Judging
 from lakeferry.transfer.datasets.delta.publishing_commits import Intent, RunPublication
+from lakeferry.transfer.datasets.delta.required_objects import DeltaPartEnds, Judging
 from lakeferry.transfer.datasets.delta.root_checkpoints import CHAIN_FOLDER
 from lakeferry.transfer.datasets.delta.version_blocks import LARGEST_VERSION_BLOCK_BYTES, DeltaBlock
 from lakeferry.transfer.datasets.odf import FOLDERS

@@ -42,7 +42,7 @@ from lakeferry.transfer.datasets.delta import (
     version_blocks,
 )
 from lakeferry.transfer.datasets.delta.delta_dataset import DeltaDataset
-from lakeferry.transfer.datasets.delta.judging_blocks import Judging
+from lakeferry.transfer.datasets.delta.required_objects import Judging
 from lakeferry.transfer.datasets.delta.root_checkpoints import CHAIN_FOLDER
 from tests.support import history as h
 from tests.support.history import Append, Delete, DeleteRows, History, Layout, Upgrade, dated

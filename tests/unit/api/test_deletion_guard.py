@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import lakeferry
-from lakeferry.api.redirect_guard import check_no_path_leads
+from lakeferry.api.deletion_guard import check_no_path_leads
 from lakeferry.catalogs.places import Places
 from lakeferry.errors import Interrupted, RedirectIllegalTransition
 from lakeferry.redirect.received_entries import RECEIVED

@@ -1,4 +1,4 @@
-"""Decides what a run of received blocks needs, and where it may be divided.
+"""Decides which objects a run of received blocks needs, and where it may be divided.
 
 :class:`Judging` reads a peer's run. It finds the objects that the last versions need, those that
 only older versions need, and those that must exist already. :class:`DeltaPartEnds` reads a run
