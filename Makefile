@@ -1,6 +1,6 @@
 # Lakeferry in a few words; `make` shows them.
 
-COMPONENTS ?= pyarrow-lowest versitygw lakefs postgresql chromium oldest-spark
+COMPONENTS ?= pyarrow-lowest versitygw lakefs postgresql chromium oldest-spark oldest-connect
 PYTEST ?= .venv/bin/pytest
 # Tests that share a JVM or a server stay on one worker, and those that start a JVM of their
 # own on one, too. Three workers keep two cores busy: two have a JVM that tests share, and the
@@ -76,7 +76,11 @@ bench: components ## run the benchmarks, each against a peer, and write bench/RE
 SPARKS ?=
 
 matrix: setup ## try every line of Spark, and write the table of docs/compatibility.md; SPARKS="3.5 4.0" tries some
+	@.venv/bin/python -m tests.support.components install oldest-connect
 	.venv/bin/python -m tests.matrix $(SPARKS)
+	for line in $(filter-out 4.3,$(or $(SPARKS),3.5 4.0 4.1 4.2)); do \
+		LAKEFERRY_CONNECT_LINE=$$line $(PYTEST) -n 0 -q tests/compat/test_oldest_spark_connect.py || exit 1; \
+	done
 
 docs: setup ## build the site into build/site, and check that every link leads somewhere
 	.venv/bin/python tools/check_links.py README.md CONTRIBUTING.md CHANGELOG.md bench docs tests/support

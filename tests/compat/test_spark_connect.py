@@ -2,6 +2,9 @@
 
 The cases are those of the client for PySpark. A function whose first argument is a session runs in
 the client's process (``tests/support/connect.py``).
+
+This is with the Spark that we develop with; ``test_oldest_spark_connect.py`` tries the same with
+others.
 """
 
 from __future__ import annotations
@@ -13,12 +16,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 import lakeferry
 from lakeferry import spark as modern
+from lakeferry.api.redirects import Redirects
+from lakeferry.engines.spark.spark_versions import NEWEST_WITH_DELTA, SparkLine
+from lakeferry.errors import RedirectNotFollowed
+from lakeferry.storage import open_store
 from tests.compat import test_spark_client as classic
-from tests.support import components
+from tests.matrix import environments
+from tests.support import pandas_reads
 from tests.support.connect import ConnectFailure, ConnectProcess, connect_process, connect_server
 from tests.support.moved_session import FOLLOWED, MANY
 from tests.support.redirected_tables import (
@@ -31,6 +39,8 @@ from tests.support.redirected_tables import (
     create,
     rows,
 )
+from tests.support.servers import S3Bucket
+from tests.support.spark import s3_settings
 from tests.support.spark_reads import streamed
 
 if TYPE_CHECKING:
@@ -46,10 +56,36 @@ ON_THE_SERVER = "foreachBatch"
 SLOW = ("RESTORE", "VACUUM")
 """Many jobs in Spark, and to us statements like the others."""
 
+LINE = NEWEST_WITH_DELTA
+"""The line of Spark that this module tries; ``test_oldest_spark_connect.py`` tries others."""
+
 
 def cases(known: dict[str, Any]) -> list[str]:
     unwanted = (*WITHOUT_A_PLUGIN, ON_THE_SERVER, *SLOW)
     return [name for name in known if not any(word in name for word in unwanted)]
+
+
+def has(line: SparkLine, test: str, case: str) -> bool:
+    """Return whether PySpark of a line has what a case is about."""
+    if line is environments.OLDEST and test in NOT_IN_3_5:
+        return False
+    if line is not environments.OLDEST and test in IN_3_5_ALONE:
+        return False
+    if line is not NEWEST_WITH_DELTA and test in NEWEST_ALONE:
+        return False
+    if line is environments.OLDEST and case == "sql with a frame":
+        # Its sessions take no other arguments than those of parameters.
+        return False
+    lacks = {each.partition(".")[2] for each in line.lacks}
+    return not any(method in case for method in lacks)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give a test the cases that the line of its module has; other modules take the tests, too."""
+    test = metafunc.function.__name__
+    if test in CASES:
+        names = [name for name in CASES[test] if has(metafunc.module.LINE, test, name)]
+        metafunc.parametrize("name", names)
 
 
 # --- What runs in the client's process ---
@@ -86,8 +122,39 @@ def run(session: SparkSession, *texts: str) -> list[list[Any]]:
     return sorted([*row] for row in session.sql(texts[-1]).collect())
 
 
+def count_requests(session: SparkSession, text: str, expression: str) -> list[int]:
+    """Return how many requests a statement and an expression lead to, with and without us."""
+    remote: Any = session
+    found = []
+    for is_installed in (True, False):
+        (modern.install if is_installed else modern.uninstall)(session)
+        stub = remote.client._stub
+        holder, name = (stub, "stub") if is_installed else (remote.client, "_stub")
+        counting = Counting(getattr(holder, name))
+        setattr(holder, name, counting)
+        session.sql(text).collect()
+        session.range(3).selectExpr(expression).where("id > 1").collect()
+        setattr(holder, name, counting.stub)
+        found.append(counting.count)
+    modern.install(session)
+    return found
+
+
+class Counting:
+    """A stub that counts its requests."""
+
+    def __init__(self, stub: Any) -> None:
+        self.count = 0
+        self.stub = stub
+
+    def __getattr__(self, name: str) -> Any:
+        self.count += name in ("ExecutePlan", "AnalyzePlan", "Config")
+        return getattr(self.stub, name)
+
+
 def with_arguments(session: SparkSession, text: str, args: Any) -> int:
-    return session.sql(text, args).count()
+    # PySpark 3.5 returns a number of NumPy.
+    return int(session.sql(text, args).count())
 
 
 def table(session: SparkSession, name: str) -> list[int]:
@@ -146,6 +213,16 @@ def for_each_batch(session: SparkSession, path: str) -> None:
     classic.stream_frame(session, path).foreachBatch(write).start().awaitTermination()
 
 
+def use_s3(session: SparkSession, settings: dict[str, str], options: dict[str, str]) -> None:
+    for name, value in settings.items():
+        session.conf.set(name, value)
+    modern.install(session, storage_options=options)
+
+
+def stream_to(session: SparkSession, feed: str, path: str) -> None:
+    classic.stream_frame(session, feed).format("delta").start(path).awaitTermination()
+
+
 _kept: dict[str, Any] = {}
 
 
@@ -163,7 +240,7 @@ def expressions(session: SparkSession, query: str) -> int:
     from pyspark.sql import functions
 
     frame = session.range(20).where(f"id IN ({query})")
-    return frame.withColumn("x", functions.expr(f"(SELECT max(id) FROM ({query}))")).count()
+    return int(frame.withColumn("x", functions.expr(f"(SELECT max(id) FROM ({query}))")).count())
 
 
 def call_function(session: SparkSession, name: str) -> Any:
@@ -235,6 +312,41 @@ def delta_messages(session: SparkSession, path: str) -> list[str]:
     return told
 
 
+def pipeline_messages(session: SparkSession, path: str, name: str) -> list[str]:
+    """Return what the definitions of a pipeline name when they leave this process."""
+    from google.protobuf import text_format
+    from pyspark.sql.connect import proto
+
+    remote: Any = session
+    stub = remote.client._stub
+    kept = stub.stub
+    stub.stub = sent = Sent(kept)
+    commands = [proto.PipelineCommand() for _ in range(4)]
+    for command, text in (
+        (commands[0], f"CREATE MATERIALIZED VIEW a AS SELECT * FROM delta.`{path}`"),
+        (commands[0], f"CREATE TEMPORARY VIEW b AS SELECT * FROM {name}"),
+        (commands[1], f"CREATE FLOW f AS INSERT INTO c BY NAME SELECT * FROM STREAM {name}"),
+    ):
+        command.define_sql_graph_elements.sql_text += f"{text};\n"
+    sink = commands[2].define_output.sink_details
+    sink.format, sink.options["path"] = "delta", path
+    commands[3].define_flow.auto_cdc_flow_details.source = name
+    told = []
+    try:
+        for command in commands:
+            request = remote.client._execute_plan_request_with_metadata()
+            request.plan.command.pipeline_command.CopyFrom(command)
+            try:
+                stub.ExecutePlan(request)
+            except ConnectionAbortedError:
+                told.append(text_format.MessageToString(sent.requests[-1].plan, as_utf8=True))
+            except RedirectNotFollowed:
+                told.append("refused")
+    finally:
+        stub.stub = kept
+    return told
+
+
 def compressed(session: SparkSession, path: str) -> list[int]:
     """Read with a plan so long that PySpark compresses it."""
     remote: Any = session
@@ -276,17 +388,56 @@ def with_another_version(_: SparkSession, source: str, target: str) -> None:
 # --- The tests ---
 
 
-@pytest.fixture(scope="module")
-def server_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("connect")
+CASES = {
+    "test_readers_are_led_to_the_target": cases(classic.READS),
+    "test_writers_are_led_to_the_target": cases(classic.APPENDS),
+    "test_changes_are_made_at_the_target": cases(classic.OTHER_WRITES),
+    "test_a_query_is_followed_however_it_names_a_table": ["ours", "locked"],
+    "test_the_place_of_a_new_table_may_be_a_property_or_an_option": [
+        "property",
+        "option",
+        "createTable",
+    ],
+}
+"""The cases of a test, which gets one as ``name``."""
+NEWEST_ALONE = (
+    # Only this line has the jars for ``s3a://``.
+    "test_on_s3_an_old_path_leads_to_the_target",
+    # Its messages came with this line.
+    "test_the_definitions_of_a_pipeline_name_the_target_or_are_refused",
+)
+SINCE_4_0 = ("EXECUTE", "BEGIN", "FROM {t} |>")
+"""Statements that Spark 3.5 doesn't have."""
+IN_3_5_ALONE = ("test_a_view_is_refused_where_the_server_follows_nothing",)
+NOT_IN_3_5 = (
+    # It has no functions in SQL, and its delta-spark follows no redirect.
+    "test_views_and_functions_are_followed_by_the_server_or_refused",
+    # Its pandas API works with older versions of pandas.
+    "test_pandas_on_spark_is_led_to_the_target",
+    # delta-spark 3.3 has no DeltaTable for Connect, and PySpark 3.5 compresses no plans.
+    "test_delta_sparks_own_tables_name_the_target",
+    "test_a_plan_may_be_compressed",
+)
 
 
 @pytest.fixture(scope="module")
-def connect(server_folder: Path) -> Iterator[ConnectProcess]:
+def line(request: pytest.FixtureRequest) -> SparkLine:
+    """The line of Spark of the server and of its client."""
+    found: SparkLine = request.module.LINE
+    return found
+
+
+@pytest.fixture(scope="module")
+def server_folder(line: SparkLine, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp(f"connect-{line.line}")
+
+
+@pytest.fixture(scope="module")
+def connect(line: SparkLine, server_folder: Path) -> Iterator[ConnectProcess]:
     """A client of a real server."""
     with (
-        connect_server(components.require("spark-jars"), server_folder) as url,
-        connect_process(url, server_folder) as process,
+        connect_server(server_folder, line) as url,
+        connect_process(url, server_folder, line) as process,
     ):
         process.call(install)
         yield process
@@ -315,14 +466,12 @@ def places(tmp_path: Path) -> Places:
     return at_stage(tmp_path / "o d ü", Stage.READY, "reader-writer")
 
 
-@pytest.mark.parametrize("name", cases(classic.READS))
 def test_readers_are_led_to_the_target(
     name: str, connect: ConnectProcess, moved: dict[str, Places]
 ) -> None:
     assert connect.call(read, name, moved["locked"].source) == AT_TARGET
 
 
-@pytest.mark.parametrize("name", cases(classic.APPENDS))
 def test_writers_are_led_to_the_target(name: str, connect: ConnectProcess, places: Places) -> None:
     before = content(places.source)
     connect.call(append, name, places.source)
@@ -330,7 +479,6 @@ def test_writers_are_led_to_the_target(name: str, connect: ConnectProcess, place
     assert content(places.source) == before
 
 
-@pytest.mark.parametrize("name", cases(classic.OTHER_WRITES))
 def test_changes_are_made_at_the_target(name: str, connect: ConnectProcess, places: Places) -> None:
     before = content(places.source)
     connect.call(change, name, places.source)
@@ -338,25 +486,30 @@ def test_changes_are_made_at_the_target(name: str, connect: ConnectProcess, plac
     assert content(places.source) == before
 
 
-@pytest.mark.parametrize("name", ["ours", "locked"])
 def test_a_query_is_followed_however_it_names_a_table(
-    name: str, connect: ConnectProcess, moved: dict[str, Places]
+    name: str, connect: ConnectProcess, line: SparkLine, moved: dict[str, Places]
 ) -> None:
     names = {"t": name, "p": moved[name].source, "s": "moved"}
     texts = FOLLOWED if name == "ours" else FOLLOWED[:3]
+    if line is environments.OLDEST:
+        texts = [text for text in texts if not text.startswith(SINCE_4_0)]
     found = {text: len(connect.call(run, text.format(**names))) for text in texts}
     assert found == dict.fromkeys(texts, MANY)
 
 
-def test_arguments_may_name_a_table(connect: ConnectProcess, moved: dict[str, Places]) -> None:
+def test_arguments_may_name_a_table(
+    connect: ConnectProcess, line: SparkLine, moved: dict[str, Places]
+) -> None:
     assert connect.call(with_arguments, "SELECT * FROM IDENTIFIER(?)", ["ours"]) == MANY
-    # With Delta's parser, the server of Spark 4.2 binds no parameters, so it can't tell.
-    for text, args in (
-        ("SELECT * FROM IDENTIFIER('our' || ?)", ["s"]),
-        ("SELECT * FROM IDENTIFIER(:name || 's')", {"name": "our"}),
-    ):
+    computed = ("SELECT * FROM IDENTIFIER(:name || 's')", {"name": "our"})
+    if line.binds_in_text:
+        # With Delta's parser, these servers bind no parameters, so they can't tell.
         with pytest.raises(ConnectFailure, match="known only when it runs"):
-            connect.call(with_arguments, text, args)
+            connect.call(with_arguments, *computed)
+    else:
+        assert connect.call(with_arguments, *computed) == MANY
+    with pytest.raises(ConnectFailure, match="known only when it runs"):
+        connect.call(with_arguments, "SELECT * FROM IDENTIFIER('our' || ?)", ["s"])
 
 
 def test_arguments_may_give_a_place(connect: ConnectProcess, moved: dict[str, Places]) -> None:
@@ -403,6 +556,23 @@ def test_tables_of_the_catalog_are_found_at_the_target(
     assert connect.call(stock_table, name) == ROWS
 
 
+def test_a_view_is_refused_where_the_server_follows_nothing(
+    connect: ConnectProcess, moved: dict[str, Places]
+) -> None:
+    connect.call(
+        run,
+        "CREATE VIEW view_of_both AS SELECT * FROM both",
+        "CREATE TEMPORARY VIEW temporary AS SELECT * FROM both",
+    )
+    # It was made by a statement that is followed.
+    assert connect.call(table, "temporary") == AT_TARGET
+    for text in ("SELECT * FROM view_of_both", "SELECT 1 WHERE 3 IN (TABLE view_of_both)"):
+        with pytest.raises(ConnectFailure, match="RedirectNotFollowed"):
+            connect.call(run, text)
+    with pytest.raises(ConnectFailure, match="RedirectNotFollowed"):
+        connect.call(table, "view_of_both")
+
+
 def test_views_and_functions_are_followed_by_the_server_or_refused(
     connect: ConnectProcess, moved: dict[str, Places]
 ) -> None:
@@ -412,6 +582,10 @@ def test_views_and_functions_are_followed_by_the_server_or_refused(
             f"CREATE VIEW view_of_{name} AS SELECT * FROM {name}",
             f"CREATE FUNCTION most_of_{name}() RETURNS BIGINT RETURN SELECT max(id) FROM {name}",
         )
+    # A helper of PySpark has this name.
+    connect.call(
+        run, "CREATE FUNCTION column() RETURNS BIGINT RETURN SELECT max(id) FROM ours", "SELECT 1"
+    )
     connect.call(run, "CREATE VIEW view_of_view AS SELECT max(id) AS id FROM view_of_ours")
     assert connect.call(table, "view_of_both") == AT_TARGET
     assert len(connect.call(run, "SELECT * FROM view_of_both")) == MANY
@@ -421,6 +595,11 @@ def test_views_and_functions_are_followed_by_the_server_or_refused(
         "SELECT * FROM view_of_ours",
         "SELECT 1 WHERE 3 IN (SELECT id FROM view_of_view)",
         "SELECT most_of_ours()",
+        "SELECT IDENTIFIER('most_of_ours')()",
+        "SELECT IDENTIFIER('most_' || 'of_ours')()",
+        "INSERT INTO both SELECT IDENTIFIER('most_' || 'of_ours')()",
+        "SELECT * FROM IDENTIFIER('table_changes')('ours', 0)",
+        "SELECT column()",
         "INSERT INTO both SELECT * FROM view_of_ours",
         "CREATE TABLE never USING delta AS SELECT * FROM view_of_view",
         "BEGIN SELECT * FROM view_of_ours; END",
@@ -441,7 +620,6 @@ def test_views_and_functions_are_followed_by_the_server_or_refused(
     assert connect.call(expressions, "SELECT id FROM ours") == MANY
 
 
-@pytest.mark.parametrize("name", ["property", "option", "createTable"])
 def test_the_place_of_a_new_table_may_be_a_property_or_an_option(
     name: str, connect: ConnectProcess, moved: dict[str, Places], tmp_path: Path
 ) -> None:
@@ -465,11 +643,13 @@ def test_a_relative_path_is_the_servers(
 
 
 def test_writers_are_refused_while_a_redirect_changes(
-    connect: ConnectProcess, tmp_path: Path
+    connect: ConnectProcess, line: SparkLine, tmp_path: Path
 ) -> None:
     places = at_stage(tmp_path, Stage.ENABLING, "writer-only")
     logs = places.logs
     for name in ("save", "saveAsTable", "INSERT", "MERGE", "mergeInto", "stream"):
+        if not has(line, "", name):
+            continue
         with pytest.raises(ConnectFailure, match="RedirectInProgress"):
             connect.call(append, name, places.source)
     for name in ("DELETE", "OPTIMIZE", "VACUUM", "ALTER"):
@@ -477,6 +657,14 @@ def test_writers_are_refused_while_a_redirect_changes(
             connect.call(change, name, places.source)
     assert places.logs == logs
     assert connect.call(load, places.source) == ROWS
+
+
+def test_what_names_no_table_asks_the_server_nothing(connect: ConnectProcess) -> None:
+    # The functions that the server brings are asked for once.
+    connect.call(run, "SELECT abs(1)")
+    for text in ("SELECT 1 + abs(-3) AS x", "SELECT CASE WHEN 1 > 2 THEN 'a' ELSE NULL END"):
+        ours, stock = connect.call(count_requests, text, "abs(id) AS id")
+        assert ours == stock, text
 
 
 def test_a_rule_keeps_a_session_at_the_source(connect: ConnectProcess, tmp_path: Path) -> None:
@@ -504,6 +692,65 @@ def test_delta_sparks_own_tables_name_the_target(connect: ConnectProcess, places
     for said in told:
         assert str(places.target) in said
         assert f'{places.source}"' not in said
+
+
+def test_the_definitions_of_a_pipeline_name_the_target_or_are_refused(
+    connect: ConnectProcess, moved: dict[str, Places]
+) -> None:
+    old, new = str(moved["ours"].source), str(moved["ours"].target)
+    views, flow, sink, source = connect.call(pipeline_messages, old, "moved.ours")
+    assert views.count(new) == 2
+    assert f"{old}`" not in views
+    assert new in sink
+    assert (flow, source) == ("refused", "refused")
+
+
+def test_pandas_on_spark_is_led_to_the_target(connect: ConnectProcess, tmp_path: Path) -> None:
+    places = create(tmp_path)
+    path, name = str(places.source), "default.of_pandas"
+    connect.call(run, f"CREATE TABLE {name} USING delta LOCATION '{path}'")
+    places.move(mode="writer-only", dialects=("rfc",))
+    write_deltalake(str(places.target), rows([MOVED_ON]), mode="append")
+    before = content(places.source)
+    found = connect.call(pandas_reads.read_all, path, name)
+    assert found == dict.fromkeys(pandas_reads.READS, AT_TARGET)
+    assert connect.call(pandas_reads.read_version, path, 0) == ROWS[:5]
+    written = connect.call(pandas_reads.write_all, path, name, NEW)
+    assert classic.at(places.target) == [*AT_TARGET, *[NEW] * written]
+    assert content(places.source) == before
+
+
+@pytest.mark.parametrize("scheme", ["s3a", "s3"])
+def test_on_s3_an_old_path_leads_to_the_target(
+    scheme: str, connect: ConnectProcess, s3_bucket: S3Bucket, tmp_path: Path
+) -> None:
+    options = s3_bucket.storage_options
+    source, target = f"{s3_bucket.uri}/o d/table", f"{s3_bucket.uri}/moved"
+    write_deltalake(source, rows(ROWS), storage_options=options)
+    with Redirects(options) as moves:
+        moves.enable(source, target, mode="writer-only", dialects=("rfc",))
+    write_deltalake(target, rows([MOVED_ON]), mode="append", storage_options=options)
+    store = open_store(source, options)
+    before = {entry.path: store.get(entry.path) for entry in store.list("")}
+    old = f"{scheme}://{s3_bucket.name}/o d/table"
+    connect.call(use_s3, s3_settings(s3_bucket.server), options)
+    try:
+        reads = ("load", "table", "sql", "stream", "lakeferry.spark.read")
+        for name in reads if scheme == "s3a" else reads[:1]:
+            assert connect.call(read, name, old) == AT_TARGET, name
+        names = ["INSERT"]
+        if scheme == "s3a":
+            names += ["save", "saveAsTable", "writeTo", "lakeferry.spark.write"]
+        for name in names:
+            connect.call(append, name, old)
+        connect.call(stream_to, tmp_path / "feed", old)
+        found = DeltaTable(target, storage_options=options).to_pyarrow_table()["id"].to_pylist()
+        assert sorted(found) == [*AT_TARGET, *[NEW] * (len(names) + 1)]
+        connect.call(run, f"DELETE FROM delta.`{old}` WHERE id = {NEW}")
+        assert connect.call(read, "load", old) == AT_TARGET
+    finally:
+        connect.call(install)
+    assert {entry.path: store.get(entry.path) for entry in store.list("")} == before
 
 
 def test_a_plan_may_be_compressed(connect: ConnectProcess, moved: dict[str, Places]) -> None:

@@ -156,6 +156,28 @@ def _install_oldest_spark() -> None:
         raise ComponentError(str(error)) from error
 
 
+# --- The oldest server of Spark Connect: PySpark brings that of newer lines ------------------
+
+_CONNECT_IVY = ROOT / "tools" / "matrix" / "connect-ivy-3.5.xml"
+_CONNECT_JARS = ROOT / "tools" / "matrix" / "connect-jars-3.5.sha256"
+
+
+def _oldest_connect() -> Path:
+    key = hashlib.sha256(_CONNECT_JARS.read_bytes()).hexdigest()[:12]
+    return cache_folder() / f"connect-server-{key}"
+
+
+def _install_oldest_connect() -> None:
+    import pyspark
+
+    with _new_folder(_oldest_connect()) as folder:
+        try:
+            spark_jars.resolve_jars(_CONNECT_IVY, folder, Path(pyspark.__file__).parent / "jars")
+            spark_jars.check_jars(_CONNECT_JARS, folder)
+        except LakeferryError as error:
+            raise ComponentError(f"{error}: {error.remedy}") from error
+
+
 # --- The client of Spark Connect: packages that the tests' own environment must not have -------
 
 _CONNECT_LOCK = ROOT / "tools" / "connect-client.lock"
@@ -262,6 +284,14 @@ COMPONENTS = {
             _JAVA,
             _locate_oldest_spark,
             _install_oldest_spark,
+        ),
+        Component(
+            "oldest-connect",
+            f"the server of Spark Connect for Spark {environments.OLDEST.line}",
+            "java",
+            _JAVA,
+            lambda: _existing(_oldest_connect()) if shutil.which("java") else None,
+            _install_oldest_connect,
         ),
         Component(
             "connect-client",
@@ -406,8 +436,12 @@ def main(arguments: list[str]) -> int:
                     if line.delta is None:
                         continue
                     jars = Path(folder) / line.line
-                    spark_jars.resolve_jars(line, jars, Path(pyspark.__file__).parent / "jars")
+                    shipped = Path(pyspark.__file__).parent / "jars"
+                    spark_jars.resolve_jars(spark_jars.ivy_file(line), jars, shipped)
                     spark_jars.lock_file(line).write_text(spark_jars.digests(jars))
+                server = Path(folder) / "connect"
+                spark_jars.resolve_jars(_CONNECT_IVY, server, shipped)
+                _CONNECT_JARS.write_text(spark_jars.digests(server))
             return 0
         case _:
             print(__doc__, file=sys.stderr)

@@ -20,11 +20,23 @@ from typing import Any
 
 import pyspark
 
+from lakeferry.engines.spark import spark_jars
+from lakeferry.engines.spark.spark_versions import NEWEST_WITH_DELTA, SparkLine
+from tests.matrix import environments
 from tests.support import components
 from tests.support.servers import Launch, _listens, _running
 
 _LOG4J = Path(__file__).with_name("log4j2.properties")
 _ANSWER = "connect answer: "
+
+SETTINGS = {
+    # Tests ask many questions about a few rows.
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.databricks.delta.snapshotPartitions": "1",
+    "spark.databricks.delta.retentionDurationCheck.enabled": "false",
+}
+"""What a server of these tests has beside what every Spark of the tests has."""
 
 
 @dataclass
@@ -67,12 +79,32 @@ def _plain(value: Any) -> Any:
 
 
 @contextmanager
-def connect_server(jars: Path, folder: Path) -> Iterator[str]:
+def connect_server(folder: Path, line: SparkLine = NEWEST_WITH_DELTA) -> Iterator[str]:
     """Run a server with Delta Lake until the context ends; give its URL."""
-    home = Path(pyspark.__file__).parent
+    jars = _jars(line)
+    start = _start_of_3_5 if line is environments.OLDEST else _start
+    variables = {
+        "PYSPARK_PYTHON": str(environments.python_of(line)),
+        # For the functions of foreachBatch, which have a session of their own.
+        "PYTHONPATH": _python_path(),
+        "SPARK_HOME": str(_home(line)),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+
+    def launch(port: int) -> Launch:
+        return Launch(start(line, jars, folder, port), variables)
+
+    with _running(launch, folder, _listens) as port:
+        yield f"sc://127.0.0.1:{port}"
+
+
+def _start(line: SparkLine, jars: Path, folder: Path, port: int) -> list[str]:
+    """Return the command of a line whose PySpark brings the server."""
     settings = {
+        **SETTINGS,
         "spark.app.name": "lakeferry-tests",
         "spark.connect.grpc.binding.address": "127.0.0.1",
+        "spark.connect.grpc.binding.port": str(port),
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraClassPath": f"{jars}/*",
         "spark.driver.extraJavaOptions": " ".join(
@@ -88,48 +120,68 @@ def connect_server(jars: Path, folder: Path) -> Iterator[str]:
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
         "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": "1",
-        "spark.databricks.delta.snapshotPartitions": "1",
-        "spark.databricks.delta.retentionDurationCheck.enabled": "false",
-        "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
-        "spark.sql.adaptive.enabled": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.ui.enabled": "false",
     }
+    options = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
+    return [
+        str(_home(line) / "bin" / "spark-class"),
+        "org.apache.spark.deploy.SparkSubmit",
+        *("--master", "local[2]"),
+        *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
+        *options,
+        "spark-internal",
+    ]
 
-    def launch(port: int) -> Launch:
-        given = {**settings, "spark.connect.grpc.binding.port": str(port)}
-        options = [word for name, value in given.items() for word in ("--conf", f"{name}={value}")]
-        return Launch(
-            [
-                str(home / "bin" / "spark-class"),
-                "org.apache.spark.deploy.SparkSubmit",
-                *("--master", "local[2]"),
-                *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
-                *options,
-                "spark-internal",
-            ],
-            {
-                "PYSPARK_PYTHON": sys.executable,
-                # For the functions of foreachBatch, which have a session of their own.
-                "PYTHONPATH": _python_path(),
-                "SPARK_HOME": str(home),
-                "SPARK_LOCAL_IP": "127.0.0.1",
-            },
-        )
 
-    with _running(launch, folder, _listens) as port:
-        yield f"sc://127.0.0.1:{port}"
+def _start_of_3_5(line: SparkLine, jars: Path, folder: Path, port: int) -> list[str]:
+    server = components.require("oldest-connect")
+    python = str(environments.python_of(line))
+    paths = os.pathsep.join(map(str, [jars, server]))
+    return [python, "-m", "tests.support.oldest_connect", str(port), paths, str(folder)]
+
+
+def _jars(line: SparkLine) -> Path:
+    """Return the jars of a line; skip the test if its environment isn't there."""
+    if line is NEWEST_WITH_DELTA:
+        return components.require("spark-jars")
+    if line is environments.OLDEST:
+        components.require("oldest-spark")
+    return spark_jars.jars_folder(os.environ, line)
+
+
+def _home(line: SparkLine) -> Path:
+    """Return the folder of a line's PySpark."""
+    if line is NEWEST_WITH_DELTA:
+        return Path(pyspark.__file__).parent
+    (found,) = environments.python_of(line).parents[1].glob("lib/python*/site-packages/pyspark")
+    return found
 
 
 @contextmanager
-def connect_process(url: str, folder: Path) -> Iterator[ConnectProcess]:
+def connect_process(
+    url: str, folder: Path, line: SparkLine = NEWEST_WITH_DELTA
+) -> Iterator[ConnectProcess]:
     """Run a client until the context ends."""
+    with _client(line, folder, url) as process:
+        yield process
+
+
+@contextmanager
+def classic_process(folder: Path) -> Iterator[ConnectProcess]:
+    """Run a process with the client's packages whose session has a JVM of its own."""
+    with _client(NEWEST_WITH_DELTA, folder, str(_jars(NEWEST_WITH_DELTA)), str(folder)) as process:
+        yield process
+
+
+@contextmanager
+def _client(line: SparkLine, folder: Path, *arguments: str) -> Iterator[ConnectProcess]:
     with (folder / "client.log").open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.connect", url],
+            [str(environments.python_of(line)), "-m", "tests.support.connect", *arguments],
             cwd=components.ROOT,
             env={**os.environ, "PYTHONPATH": _python_path()},
             stdin=subprocess.PIPE,
@@ -153,11 +205,19 @@ def _python_path() -> str:
     return os.pathsep.join(map(str, [client, components.ROOT / "src", components.ROOT]))
 
 
-def main(url: str) -> None:
-    """Call functions with a session, one for each line of standard input."""
+def main(place: str, folder: str = "") -> None:
+    """Call functions with a session, one for each line of standard input.
+
+    ``place`` is the URL of a server, or a folder of jars for a session with a JVM.
+    """
     from pyspark.sql import SparkSession
 
-    session = SparkSession.builder.remote(url).getOrCreate()
+    if folder:
+        from tests.support.spark import session as start_session
+
+        session = start_session(Path(place), Path(folder), settings=SETTINGS)
+    else:
+        session = SparkSession.builder.remote(place).getOrCreate()
     for line in sys.stdin:
         asked = json.loads(line)
         function = getattr(importlib.import_module(asked["module"]), asked["function"])

@@ -36,6 +36,8 @@ _FUNCTION = re.compile(r"^Function:\s+(.*)$", re.MULTILINE)
 _BODY = re.compile(r"^Body:\s+(.*)", re.MULTILINE | re.DOTALL)
 _SAFE_IN_URI = "/!$&'()*+,;=:@~-._"
 _TEMPORARY = "global_temp"
+_HERE = "SELECT current_catalog() AS catalog, current_database() AS namespace"
+"""In Spark 3.5 ``SHOW CURRENT NAMESPACE`` fails after a table was cached."""
 _NO_SUCH_FILE = ".lakeferry-no-such-file"
 _MISSING = re.compile(rf"does not exist: (.*/{re.escape(_NO_SUCH_FILE)})\.")
 _LOGGER = "SQLQueryContextLogger"
@@ -143,7 +145,7 @@ class ConnectServer:
     def here(self) -> _Name:
         """Return the session's current catalog and schema."""
         if not self._here:
-            (row,) = self.ask("SHOW CURRENT NAMESPACE")
+            (row,) = self.ask(_HERE)
             self._here = (row["catalog"], *(parse_name(row["namespace"]) or ()))
         return self._here
 

@@ -96,7 +96,7 @@ def test_jars_that_no_mirror_has_leave_nothing_behind(tmp_path: Path) -> None:
 def test_jars_with_other_digests_are_refused(tmp_path: Path) -> None:
     (tmp_path / "delta-spark.jar").write_bytes(b"something else")
     with pytest.raises(HashMismatch):
-        spark_jars._check(NEWEST_WITH_DELTA, tmp_path)
+        spark_jars.check_jars(spark_jars.lock_file(NEWEST_WITH_DELTA), tmp_path)
 
 
 @pytest.mark.parametrize("line", [each for each in SPARK_LINES if each.packages])

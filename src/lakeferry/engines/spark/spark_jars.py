@@ -71,8 +71,8 @@ def fetch(environment: Mapping[str, str] = os.environ, *, ivy_settings: str | No
             folder.parent.mkdir(parents=True, exist_ok=True)
             filled = tempfile.TemporaryDirectory(dir=folder.parent, prefix=".spark-jars-")
         made = Path(stack.enter_context(filled)) / "jars"
-        resolve_jars(line, made, shipped, java, ivy_settings)
-        _check(line, made)
+        resolve_jars(ivy_file(line), made, shipped, java, ivy_settings)
+        check_jars(lock_file(line), made)
         try:
             made.rename(folder)
         except OSError:
@@ -84,17 +84,17 @@ def fetch(environment: Mapping[str, str] = os.environ, *, ivy_settings: str | No
 
 
 def resolve_jars(
-    line: SparkLine,
+    wanted: Path,
     folder: Path,
     shipped: Path,
     java: str = "java",
     ivy_settings: str | None = None,
 ) -> None:
-    """Download a line's jars into a folder, with the Ivy among PySpark's own jars."""
+    """Download what an Ivy file lists into a folder, with the Ivy among PySpark's own jars."""
     with tempfile.TemporaryDirectory() as ivy_cache:
         # Use a separate cache: in a shared one Ivy trusts a POM whose jar is missing, and fails.
         words = [java, "-cp", f"{shipped}/*", "org.apache.ivy.Main", "-warn"]
-        words += ["-ivy", str(_LOCK / f"ivy-{line.line}.xml"), "-cache", ivy_cache]
+        words += ["-ivy", str(wanted), "-cache", ivy_cache]
         words += ["-settings", ivy_settings] if ivy_settings is not None else []
         words += ["-types", "jar", "bundle", "-retrieve", f"{folder}/[artifact]-[revision].[ext]"]
         ended = subprocess.run(words, capture_output=True, text=True, check=False)
@@ -115,13 +115,19 @@ def digests(folder: Path) -> str:
     return "".join(f"{hashlib.sha256(jar.read_bytes()).hexdigest()}  {jar.name}\n" for jar in jars)
 
 
+def ivy_file(line: SparkLine) -> Path:
+    """Return the file that lists a line's jars."""
+    return _LOCK / f"ivy-{line.line}.xml"
+
+
 def lock_file(line: SparkLine) -> Path:
     """Return the file that has the digests of a line's jars."""
     return _LOCK / f"jars-{line.line}.sha256"
 
 
-def _check(line: SparkLine, folder: Path) -> None:
-    wanted = set(lock_file(line).read_text().splitlines())
+def check_jars(lock: Path, folder: Path) -> None:
+    """Raise an error if the jars of a folder aren't those of a lock."""
+    wanted = set(lock.read_text().splitlines())
     found = set(digests(folder).splitlines())
     if wanted != found:
         names = sorted({line.split()[1] for line in wanted ^ found})
