@@ -153,8 +153,7 @@ class Counting:
 
 
 def with_arguments(session: SparkSession, text: str, args: Any) -> int:
-    # PySpark 3.5 returns a number of NumPy.
-    return int(session.sql(text, args).count())
+    return session.sql(text, args).count()
 
 
 def table(session: SparkSession, name: str) -> list[int]:
@@ -240,7 +239,7 @@ def expressions(session: SparkSession, query: str) -> int:
     from pyspark.sql import functions
 
     frame = session.range(20).where(f"id IN ({query})")
-    return int(frame.withColumn("x", functions.expr(f"(SELECT max(id) FROM ({query}))")).count())
+    return frame.withColumn("x", functions.expr(f"(SELECT max(id) FROM ({query}))")).count()
 
 
 def call_function(session: SparkSession, name: str) -> Any:

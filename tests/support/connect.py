@@ -227,7 +227,9 @@ def main(place: str, folder: str = "") -> None:
             remedy = getattr(failed, "remedy", None) or ""
             failure = {"kind": type(failed).__name__, "text": str(failed), "remedy": remedy}
             told = {"failure": failure}
-        print(f"\n{_ANSWER}{json.dumps(told)}", flush=True)
+        # PySpark 3.5 returns numbers and truth values of NumPy.
+        answer = json.dumps(told, default=lambda value: value.item())
+        print(f"\n{_ANSWER}{answer}", flush=True)
     session.stop()
 
 
