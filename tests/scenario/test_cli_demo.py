@@ -142,7 +142,7 @@ def _interrupted(folder: Path, step: str, running: int) -> None:
     assert err.startswith(
         "error: interrupted\nremedy: run 'lakeferry demo' again with another folder"
     )
-    assert psutil.wait_procs(started, timeout=30)[1] == []
+    assert psutil.wait_procs(started, timeout=120)[1] == []
     assert of_folder(folder) == []
 
 

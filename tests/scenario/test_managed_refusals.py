@@ -243,7 +243,7 @@ def test_another_user_does_not_go_on(
         unity.name_in(monkeypatch)
         server.user = server.delta.principal = "bob@example.com"
         for attempt in (redirects.resume, redirects.cancel):
-            with pytest.raises(Forbidden, match="begun by ann") as why:
+            with pytest.raises(Forbidden, match="started by ann") as why:
                 attempt(source)
             assert "ann@example.com" in (why.value.remedy or "")
         server.user = server.delta.principal = "ann@example.com"

@@ -109,7 +109,7 @@ def test_a_table_that_was_renamed_comes_back_after_an_interruption(
                 redirects.disable(source)
         found = redirects.status(source)
         assert (found.state, found.name) == (RedirectState.READY, other)
-        assert "is locked" in found.warnings[0] or "withdrawal" in found.warnings[0]
+        assert "is closed, and the redirect to it is still there" in found.warnings[0]
         plan = redirects.disable(source, dry_run=True)
         assert "add_features" in [step["op"] for step in plan]
         assert redirects.resume(source).state is RedirectState.NORMAL

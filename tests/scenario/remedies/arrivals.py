@@ -42,7 +42,7 @@ def a_redirect_that_arrived_is_taken_away_before_another_is_set(witness: Witness
 
 @follows("transfers.py: pull into a folder that isn't in a table's folder")
 def a_dataset_is_pulled_beside_a_table(witness: Witness) -> None:
-    lake, url = witness.lake, f"{witness.server.url}/beside"
+    lake, url = witness.lake, f"{witness.server.url}/arrived-beside"
     words = ("--token", witness.token("--scope", "write"))
     witness.done("push", lake.make("t"), url, *words)
     witness.refused("pull", url, lake.uri("t/copy"), *words)
