@@ -21,6 +21,8 @@ from tests.compat.test_spark_connect import (  # noqa: F401 - fixtures and a hoo
     server_folder,
 )
 from tests.matrix import environments
+from tests.support.connect import ConnectFailure, ConnectProcess
+from tests.support.redirected_tables import Places
 
 LINE_VARIABLE = "LAKEFERRY_CONNECT_LINE"
 LINE = next(
@@ -38,3 +40,21 @@ globals().update(
         if name.startswith("test_") and newest.has(LINE, name, "")
     }
 )
+
+if LINE is environments.OLDEST:
+
+    def test_a_view_is_refused_where_the_server_follows_nothing(
+        connect: ConnectProcess, moved: dict[str, Places]
+    ) -> None:
+        connect.call(
+            newest.run,
+            "CREATE VIEW view_of_both AS SELECT * FROM both",
+            "CREATE TEMPORARY VIEW temporary AS SELECT * FROM both",
+        )
+        # It was made by a statement that is followed.
+        assert connect.call(newest.table, "temporary") == newest.AT_TARGET
+        for text in ("SELECT * FROM view_of_both", "SELECT 1 WHERE 3 IN (TABLE view_of_both)"):
+            with pytest.raises(ConnectFailure, match="RedirectNotFollowed"):
+                connect.call(newest.run, text)
+        with pytest.raises(ConnectFailure, match="RedirectNotFollowed"):
+            connect.call(newest.table, "view_of_both")

@@ -69,8 +69,6 @@ def has(line: SparkLine, test: str, case: str) -> bool:
     """Return whether PySpark of a line has what a case is about."""
     if line is environments.OLDEST and test in NOT_IN_3_5:
         return False
-    if line is not environments.OLDEST and test in IN_3_5_ALONE:
-        return False
     if line is not NEWEST_WITH_DELTA and test in NEWEST_ALONE:
         return False
     if line is environments.OLDEST and case == "sql with a frame":
@@ -407,7 +405,6 @@ NEWEST_ALONE = (
 )
 SINCE_4_0 = ("EXECUTE", "BEGIN", "FROM {t} |>")
 """Statements that Spark 3.5 doesn't have."""
-IN_3_5_ALONE = ("test_a_view_is_refused_where_the_server_follows_nothing",)
 NOT_IN_3_5 = (
     # It has no functions in SQL, and its delta-spark follows no redirect.
     "test_views_and_functions_are_followed_by_the_server_or_refused",
@@ -553,23 +550,6 @@ def test_tables_of_the_catalog_are_found_at_the_target(
     assert content(places.source) == before
     # Other sessions of the server aren't led anywhere.
     assert connect.call(stock_table, name) == ROWS
-
-
-def test_a_view_is_refused_where_the_server_follows_nothing(
-    connect: ConnectProcess, moved: dict[str, Places]
-) -> None:
-    connect.call(
-        run,
-        "CREATE VIEW view_of_both AS SELECT * FROM both",
-        "CREATE TEMPORARY VIEW temporary AS SELECT * FROM both",
-    )
-    # It was made by a statement that is followed.
-    assert connect.call(table, "temporary") == AT_TARGET
-    for text in ("SELECT * FROM view_of_both", "SELECT 1 WHERE 3 IN (TABLE view_of_both)"):
-        with pytest.raises(ConnectFailure, match="RedirectNotFollowed"):
-            connect.call(run, text)
-    with pytest.raises(ConnectFailure, match="RedirectNotFollowed"):
-        connect.call(table, "view_of_both")
 
 
 def test_views_and_functions_are_followed_by_the_server_or_refused(
